@@ -96,9 +96,9 @@ func readMany(t *testing.T, l *late, opts backends.Options, objects, workers int
 	obj := l.Put("x", want)
 	s := backends.NewStore(l, "late://", opts)
 	start := time.Now()
-	crew, ctx := backends.NewWorkerPool(t.Context(), func() int { return workers })
+	pool, ctx := backends.NewWorkerPool(t.Context(), func() int { return workers })
 	for range objects {
-		crew.Go(func() error {
+		pool.Go(func() error {
 			got := make(memory, len(want))
 			_, err := s.ReadRange(ctx, obj, 0, obj.Size, got, nil)
 			if err == nil && !bytes.Equal(got, want) {
@@ -107,7 +107,7 @@ func readMany(t *testing.T, l *late, opts backends.Options, objects, workers int
 			return err
 		})
 	}
-	if err := crew.Wait(); err != nil {
+	if err := pool.Wait(); err != nil {
 		t.Error(err)
 	}
 	a.took = time.Since(start)

@@ -58,9 +58,9 @@ func (r *road) request() error {
 func (r *road) drive(t *testing.T, s *semaphore, requests int) time.Duration {
 	t.Helper()
 	start := time.Now()
-	crew, ctx := NewWorkerPool(t.Context(), s.now)
+	pool, ctx := NewWorkerPool(t.Context(), s.now)
 	for range requests {
-		crew.Go(func() error {
+		pool.Go(func() error {
 			for {
 				if err := s.acquire(ctx); err != nil {
 					return err
@@ -78,7 +78,7 @@ func (r *road) drive(t *testing.T, s *semaphore, requests int) time.Duration {
 			}
 		})
 	}
-	if err := crew.Wait(); err != nil {
+	if err := pool.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	return time.Since(start)
@@ -278,9 +278,9 @@ func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
 		r := road{way: 20 * time.Millisecond}
-		crew, ctx := NewWorkerPool(t.Context(), func() int { return 8 })
+		pool, ctx := NewWorkerPool(t.Context(), func() int { return 8 })
 		for range 5_000 {
-			crew.Go(func() error {
+			pool.Go(func() error {
 				if err := s.acquire(ctx); err != nil {
 					return err
 				}
@@ -288,7 +288,7 @@ func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
 				return r.request()
 			})
 		}
-		if err := crew.Wait(); err != nil || s.now() != 32 {
+		if err := pool.Wait(); err != nil || s.now() != 32 {
 			t.Errorf("%d slots though eight are used, %v; want 32", s.now(), err)
 		}
 	})
@@ -378,7 +378,7 @@ func (nothing) Capabilities() Capabilities { return Capabilities{Parallelism: 32
 func TestACrewEndsWithItsFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := 1
-		crew, ctx := NewWorkerPool(t.Context(), func() int { return limit })
+		pool, ctx := NewWorkerPool(t.Context(), func() int { return limit })
 		var mu sync.Mutex // guards both
 		running, most := 0, 0
 		for i := range 20 {
@@ -390,7 +390,7 @@ func TestACrewEndsWithItsFirstError(t *testing.T) {
 				mu.Unlock()
 				limit = 4
 			}
-			crew.Go(func() error {
+			pool.Go(func() error {
 				mu.Lock()
 				running++
 				most = max(most, running)
@@ -403,12 +403,12 @@ func TestACrewEndsWithItsFirstError(t *testing.T) {
 			})
 		}
 		want := errors.New("broken")
-		crew.Fail(want)
+		pool.Fail(want)
 		synctest.Wait()
 		if ctx.Err() == nil {
 			t.Error("the context goes on after an error")
 		}
-		if err := crew.Wait(); !errors.Is(err, want) || most != 4 {
+		if err := pool.Wait(); !errors.Is(err, want) || most != 4 {
 			t.Errorf("%v with up to %d at once, want %v and 4", err, most, want)
 		}
 	})

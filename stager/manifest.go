@@ -158,13 +158,13 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 // readBeside reads the metadata file of each listed shard.
 func readBeside(ctx context.Context, store *backends.Store, shards []backends.Object, besides map[string]backends.Object, index *plan.Index) error {
 	var mu sync.Mutex // guards index
-	crew, ctx := backends.NewWorkerPool(ctx, store.Connections)
+	pool, ctx := backends.NewWorkerPool(ctx, store.Connections)
 	for _, shard := range shards {
 		obj, there := besides[plan.Beside(shard.Key)]
 		if !there {
 			continue // Count reports it
 		}
-		crew.Go(func() error {
+		pool.Go(func() error {
 			text, _, err := store.ReadAll(ctx, obj.Key, maxBeside)
 			if err != nil {
 				return err
@@ -177,7 +177,7 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 			return nil
 		})
 	}
-	return crew.Wait()
+	return pool.Wait()
 }
 
 // items converts a manifest's objects to items of a window.

@@ -69,13 +69,13 @@ const (
 )
 
 // newUploadThrottle returns a throttle. limit is shared by all transfers; nil means no limit.
-func newUploadThrottle(ending, hungry func() bool, limit *rate.Limiter) *uploadThrottle {
+func newUploadThrottle(ending, starving func() bool, limit *rate.Limiter) *uploadThrottle {
 	most := rate.Limit(minRate)
 	if limit != nil {
 		most = min(most, limit.Limit()/8)
 	}
 	return &uploadThrottle{
-		ending: ending, starved: hungry, used: processorTime, share: float64(runtime.NumCPU()) / ownShare,
+		ending: ending, starved: starving, used: processorTime, share: float64(runtime.NumCPU()) / ownShare,
 		limiter: rate.NewLimiter(most, max(int(most/16), 1)), least: most,
 	}
 }
@@ -132,7 +132,7 @@ func (a *uploadThrottle) wait(ctx context.Context, n int) error {
 		if a.ending() {
 			return nil
 		}
-		if hungry, busy := a.throttled(now, a.starved()), a.overShare(now); !hungry && !busy {
+		if starving, busy := a.throttled(now, a.starved()), a.overShare(now); !starving && !busy {
 			return nil
 		}
 		a.raise(now)
@@ -180,10 +180,10 @@ func (a *uploadThrottle) spend(n int) bool {
 }
 
 // throttled reports whether uploads are limited to the minimum rate.
-func (a *uploadThrottle) throttled(now time.Time, hungry bool) bool {
+func (a *uploadThrottle) throttled(now time.Time, starving bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if hungry {
+	if starving {
 		switch free := now.Sub(a.last) - a.hold; {
 		case free > longest:
 			a.hold = shortest

@@ -48,7 +48,7 @@
 //	<dir>/.stager/incoming/           files that are being fetched
 //	<dir>/.stager/whole/              Ready, but of an epoch that has not started
 //	<dir>/.stager/held/               a second link to each published file
-//	<dir>/.stager/doomed/             files that are open but have no other name
+//	<dir>/.stager/pending/             files that are open but have no other name
 //	<dir>/.stager/leaving/            directories that are being removed
 //	<dir>/.stager/journal             acknowledgements, leases, epoch ends that readers received
 //	<dir>/.stager/plan                the plan that the state belongs to

@@ -159,7 +159,7 @@ func TestBytesOfOpenFilesStayCounted(t *testing.T) {
 		b.advance(lookEvery)
 		b.settle()
 		b.want("ready", second, third)
-		b.want(".stager/doomed")
+		b.want(".stager/pending")
 		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Peak != 20 {
 			t.Errorf("got %+v, want its room used", s)
 		}

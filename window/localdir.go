@@ -15,10 +15,10 @@ import (
 // need no lock.
 type localDir struct {
 	*disk.Dir
-	ready, claimed, done *disk.Subdir
-	whole, held, doomed  *disk.Subdir
-	leaving              *disk.Subdir // trees that are being removed, out of the readers' sight
-	seesOpen             bool         // the file system reports open files
+	ready, claimed, done    *disk.Subdir
+	whole, held, pendingDir *disk.Subdir
+	leaving                 *disk.Subdir // trees that are being removed, out of the readers' sight
+	seesOpen                bool         // the file system reports open files
 }
 
 func openStage(dir string, cfg *Config) (*localDir, error) {
@@ -36,7 +36,7 @@ func openStage(dir string, cfg *Config) (*localDir, error) {
 	}); err != nil {
 		return nil, errors.Join(err, directory.Close())
 	}
-	for _, shelf := range []struct {
+	for _, subdir := range []struct {
 		at   **disk.Subdir
 		name string
 		mode fs.FileMode
@@ -46,14 +46,14 @@ func openStage(dir string, cfg *Config) (*localDir, error) {
 		{&s.done, "done", 0o777 | fs.ModeSticky},
 		{&s.whole, disk.Private + "/whole", 0o755},
 		{&s.held, disk.Private + "/held", 0o755},
-		{&s.doomed, disk.Private + "/doomed", 0o755},
+		{&s.pendingDir, disk.Private + "/pending", 0o755},
 		{&s.leaving, disk.Private + "/leaving", 0o755},
 	} {
-		if *shelf.at, err = directory.Subdir(shelf.name, shelf.mode); err != nil {
+		if *subdir.at, err = directory.Subdir(subdir.name, subdir.mode); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
-	directory.Keep(s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving)
+	directory.Keep(s.ready, s.claimed, s.done, s.whole, s.held, s.pendingDir, s.leaving)
 	// Readers work in ready/, claimed/ and done/. The second links of published files are private:
 	// stager reads files through them.
 	if err := directory.MakePrivate(); err != nil {
@@ -65,9 +65,9 @@ func openStage(dir string, cfg *Config) (*localDir, error) {
 
 func (s *localDir) close() error {
 	var errs []error
-	for _, shelf := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
-		if shelf != nil {
-			errs = append(errs, shelf.Close())
+	for _, subdir := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.pendingDir, s.leaving} {
+		if subdir != nil {
+			errs = append(errs, subdir.Close())
 		}
 	}
 	return errors.Join(append(errs, s.Dir.Close())...)
@@ -155,15 +155,15 @@ func (s *localDir) acquire(p place, ino uint64) error {
 
 // removeIdle removes the last name of a file, unless the file is open. In a tree it removes the
 // files that are not open. gone reports whether all are removed.
-func (s *localDir) removeIdle(shelf *disk.Subdir, name string) (gone bool, err error) {
-	st, err := shelf.Stat(name)
+func (s *localDir) removeIdle(subdir *disk.Subdir, name string) (gone bool, err error) {
+	st, err := subdir.Stat(name)
 	switch {
 	case err == nil && st.Dir:
-		gone, err = shelf.Prune(name, func(dir *disk.Subdir, name string, st disk.Stat) (bool, error) {
+		gone, err = subdir.Prune(name, func(dir *disk.Subdir, name string, st disk.Stat) (bool, error) {
 			return s.removeIdleFile(dir, name, st)
 		})
 	case err == nil:
-		gone, err = s.removeIdleFile(shelf, name, st)
+		gone, err = s.removeIdleFile(subdir, name, st)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -171,25 +171,25 @@ func (s *localDir) removeIdle(shelf *disk.Subdir, name string) (gone bool, err e
 	return gone && err == nil, err
 }
 
-func (s *localDir) removeIdleFile(shelf *disk.Subdir, name string, st disk.Stat) (gone bool, err error) {
+func (s *localDir) removeIdleFile(subdir *disk.Subdir, name string, st disk.Stat) (gone bool, err error) {
 	if st.Links > 1 {
 		return false, nil
 	}
 	if s.seesOpen {
-		return shelf.RemoveIdle(name)
+		return subdir.RemoveIdle(name)
 	}
-	return true, shelf.Remove(name)
+	return true, subdir.Remove(name)
 }
 
-// pendingName returns a file's name in doomed/: unique, and it contains the original name.
+// pendingName returns a file's name in pending/: unique, and it contains the original name.
 func pendingName(name string, ino uint64) string { return fmt.Sprintf("%d-%s", ino, name) }
 
-// doom moves the file's link in held/, if there is one, to doomed/. From then on, a missing name in
+// doom moves the file's link in held/, if there is one, to pending/. From then on, a missing name in
 // ready/ no longer counts as an acknowledgement.
 func (s *localDir) doom(name string, ino uint64) error {
 	is, err := s.origin(s.held, name)
 	if err == nil && is == ino {
-		err = s.held.Move(name, s.doomed, pendingName(name, ino))
+		err = s.held.Move(name, s.pendingDir, pendingName(name, ino))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -214,13 +214,13 @@ func (s *localDir) unshow(name string, ino uint64) (taken bool, err error) {
 		err = s.ready.Remove(name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, s.doomed.Move(pendingName(name, ino), s.held, name)
+		return true, s.pendingDir.Move(pendingName(name, ino), s.held, name)
 	}
 	return false, err
 }
 
 // remove removes all names of a published file. gone is false while the file is open or has other
-// names; it then lies in doomed/.
+// names; it then lies in pending/.
 func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone bool, err error) {
 	if !acked {
 		// Before doom, a link in held/ without a visible name would count as an acknowledgement.
@@ -237,7 +237,7 @@ func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone b
 		}
 		return false, s.doom(name, ino)
 	}
-	return s.removeIdle(s.doomed, pendingName(name, ino))
+	return s.removeIdle(s.pendingDir, pendingName(name, ino))
 }
 
 // reuse moves an acknowledged file to whole/, under the name of the position that reuses it. ok is
@@ -263,19 +263,19 @@ func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool,
 
 // isOpen reports whether a file is open, published or not.
 func (s *localDir) isOpen(name string, shown bool) bool {
-	shelf := s.whole
+	subdir := s.whole
 	if shown {
-		shelf = s.held
+		subdir = s.held
 	}
 	if !s.seesOpen {
 		return false
 	}
-	idle, err := s.idle(shelf, name)
+	idle, err := s.idle(subdir, name)
 	return err == nil && !idle
 }
 
 // discard removes a file from whole/. A file that was kept from an earlier epoch may still be open:
-// it is moved to doomed/, and its inode is returned.
+// it is moved to pending/, and its inode is returned.
 func (s *localDir) discard(name string) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -284,7 +284,7 @@ func (s *localDir) discard(name string) (ino uint64, err error) {
 	if err == nil && st.Dir {
 		return s.discardTree(name, st.Ino)
 	}
-	if err == nil && st.Links > 1 { // its link in held/ or doomed/ covers it
+	if err == nil && st.Links > 1 { // its link in held/ or pending/ covers it
 		return 0, s.whole.Remove(name)
 	}
 	if err != nil {
@@ -293,7 +293,7 @@ func (s *localDir) discard(name string) (ino uint64, err error) {
 	if gone, err := s.removeIdle(s.whole, name); gone || err != nil {
 		return 0, err
 	}
-	return st.Ino, s.whole.Move(name, s.doomed, pendingName(name, st.Ino))
+	return st.Ino, s.whole.Move(name, s.pendingDir, pendingName(name, st.Ino))
 }
 
 // markEnd writes the END marker of an epoch.
@@ -323,7 +323,7 @@ func (s *localDir) unmarkEnd(epoch int) error {
 // clear removes foreign objects from stager's own directories: links, FIFOs, sockets, devices, and
 // END markers that are not empty. Neither stager nor readers create these. It returns their names.
 func (s *localDir) clear() (removed []string, err error) {
-	for _, dir := range []*disk.Subdir{s.whole, s.held, s.doomed, s.leaving} {
+	for _, dir := range []*disk.Subdir{s.whole, s.held, s.pendingDir, s.leaving} {
 		names, err := dir.Names()
 		if err != nil {
 			return removed, err
@@ -364,13 +364,13 @@ func (s *localDir) findings() (map[uint64]place, error) {
 	return found, list(s.done, "", found)
 }
 
-func list(shelf *disk.Subdir, reader string, found map[uint64]place) error {
-	names, err := shelf.Names()
+func list(subdir *disk.Subdir, reader string, found map[uint64]place) error {
+	names, err := subdir.Names()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if st, err := shelf.Stat(name); err == nil {
+		if st, err := subdir.Stat(name); err == nil {
 			found[st.Ino] = place{reader, name}
 		}
 	}

@@ -35,12 +35,12 @@ func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 {
 			t.Errorf("after a restart got %+v, want its 10 bytes counted", s)
 		}
-		if left := b.ls(".stager/doomed"); len(left) != 1 || string(memory) != "aaaaaaaaaa" {
-			t.Errorf("doomed holds %q, and the memory %q", left, memory)
+		if left := b.ls(".stager/pending"); len(left) != 1 || string(memory) != "aaaaaaaaaa" {
+			t.Errorf("pending holds %q, and the memory %q", left, memory)
 		}
 		b.ok(unix.Munmap(memory))
 		b.advance(time.Second)
-		b.want(".stager/doomed")
+		b.want(".stager/pending")
 		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 2 || s.Used != 20 {
 			t.Errorf("when it is unmapped got %+v, want the last shard in its place", s)
 		}

@@ -365,7 +365,7 @@ func (m *model) invariants() {
 	}
 	// W4: the bytes on disk, open or not, never exceed the limit.
 	taken := map[uint64]int64{}
-	for _, dir := range []string{"incoming", "whole", "held", "doomed", "leaving"} {
+	for _, dir := range []string{"incoming", "whole", "held", "pending", "leaving"} {
 		err := filepath.WalkDir(m.at(".stager", dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
 				return err

@@ -96,8 +96,8 @@ func (s *localDir) own() (fixed, reports int64, err error) {
 	for _, name := range []string{".", disk.Private, disk.Private + "/LOCK", disk.Private + "/plan", cursorName, disk.Private + "/incoming", reportsDir} {
 		add(&fixed, name)
 	}
-	for _, shelf := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
-		add(&fixed, shelf.Name())
+	for _, subdir := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.pendingDir, s.leaving} {
+		add(&fixed, subdir.Name())
 	}
 	readers, err := s.claimed.Names()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 //	held alone, or held and done              acknowledged
 //	held and whole                            killed during publication: not published
 //	whole                                     verified, not published
-//	doomed, and ready                         killed during a drop: the drop is undone
-//	doomed                                    to be removed once no process has it open
+//	pending, and ready                         killed during a drop: the drop is undone
+//	pending                                    to be removed once no process has it open
 func (w *Window) recover(now time.Time) error {
 	plan := fmt.Sprintf("%q\n", w.planName())
 	stamp := plan + disk.Boot() + "\n"
@@ -123,7 +123,7 @@ func (w *Window) takeBack() error {
 		if err != nil || !st.Dir && st.Links < 2 {
 			continue
 		}
-		err = w.stage.doomed.Move(pendingName(name, st.Ino), w.stage.held, name)
+		err = w.stage.pendingDir.Move(pendingName(name, st.Ino), w.stage.held, name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -444,12 +444,12 @@ func (w *Window) foundLocked(e *entry, s State) {
 
 // recoverPending recovers the files that were left because they were open.
 func (w *Window) recoverPending(found map[uint64]place) error {
-	names, err := w.stage.doomed.Names()
+	names, err := w.stage.pendingDir.Names()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		st, err := w.stage.linked(w.stage.doomed, name)
+		st, err := w.stage.linked(w.stage.pendingDir, name)
 		if err != nil {
 			return err
 		}

@@ -69,12 +69,12 @@ func TestWhereverItIsKilled(t *testing.T) {
 		{"dropped, and still in sight", func(b *bench) {
 			st, err := b.stage.held.Stat(second)
 			b.ok(err)
-			b.rename(".stager/held/"+second, ".stager/doomed/"+pendingName(second, st.Ino))
+			b.rename(".stager/held/"+second, ".stager/pending/"+pendingName(second, st.Ino))
 		}, states{Ready: 2}, []int{0, 1, 2}, 1},
 		{"dropped and out of sight", func(b *bench) {
 			st, err := b.stage.held.Stat(second)
 			b.ok(err)
-			b.rename(".stager/held/"+second, ".stager/doomed/"+pendingName(second, st.Ino))
+			b.rename(".stager/held/"+second, ".stager/pending/"+pendingName(second, st.Ino))
 			b.ok(os.Remove(b.at("ready", second)))
 		}, states{Ready: 1, Zombie: 1}, []int{0, 1, 2}, 1},
 		{"another plan", func(b *bench) { b.cfg.Manifest = "plan-2" }, states{}, []int{0, 1, 2}, 1},

@@ -54,7 +54,7 @@ func TestStartRemovesLinksFromItsOwnDirectories(t *testing.T) {
 		"FIFO":   func(path, _ string) error { return unix.Mkfifo(path, 0o666) },
 		"socket": func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) },
 	} {
-		for _, dir := range []string{"whole", "held", "doomed", "leaving"} {
+		for _, dir := range []string{"whole", "held", "pending", "leaving"} {
 			t.Run(kind+" in "+dir, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
 					b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
@@ -88,7 +88,7 @@ func TestStartPassesForeignFilesInItsOwnDirectories(t *testing.T) {
 			return errors.Join(os.MkdirAll(path+"/sub", 0o755), unix.Mkfifo(path+"/sub/f", 0))
 		},
 	} {
-		for _, dir := range []string{"whole", "held", "doomed", "leaving", "incoming"} {
+		for _, dir := range []string{"whole", "held", "pending", "leaving", "incoming"} {
 			for _, name := range []string{"x", "e0000-00000007-x", "e0007.END"} {
 				t.Run(kind+" in "+dir+" as "+name, func(t *testing.T) {
 					virtual(t, func(t *testing.T) {

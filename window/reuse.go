@@ -111,33 +111,33 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
-	heir := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
-	w.active[a] = heir
+	next := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
+	w.active[a] = next
 	w.again = slices.DeleteFunc(w.again, func(b seq) bool { return a == b })
 	if !a.before(w.top) {
 		w.top = seq{a.epoch, a.pos + 1}
 	}
-	return heir
+	return next
 }
 
 // reusedLocked records the result of moving a file to its next position.
 func (w *Window) reusedLocked(e *entry, ok bool, err error) {
-	heir := e.carryOver
+	next := e.carryOver
 	e.carryOver = nil
 	if err != nil {
 		w.troubleLocked("keep a file for the next epoch", err)
 	}
 	if !ok {
-		w.forgetLocked(heir)
-		w.planAgainLocked(heir.seq)
+		w.forgetLocked(next)
+		w.planAgainLocked(next.seq)
 		w.removeLocked(e)
 		return
 	}
 	w.goneLocked(e, Freed, "its file stays for the next epoch")
-	w.moveLocked(heir, Ready, "its file stayed")
+	w.moveLocked(next, Ready, "its file stayed")
 	w.stats.reused++
 	w.metrics.reused.Inc()
-	w.verifiedLocked(heir)
+	w.verifiedLocked(next)
 }
 
 // planAgainLocked schedules a position again that planning may have passed.

@@ -147,11 +147,11 @@ func (w *Window) remove(e *entry) {
 	w.mu.Lock()
 	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.published
 	dropped := e.planned && e.leaving && e.item != orphan
-	heir := e.carryOver
+	next := e.carryOver
 	w.mu.Unlock()
 
-	if heir != nil {
-		ok, err := w.stage.reuse(name, ino, at, heir)
+	if next != nil {
+		ok, err := w.stage.reuse(name, ino, at, next)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.reusedLocked(e, ok, err)

@@ -146,13 +146,13 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(3 * time.Second)
-		hungry := []bool{b.Starved()}
+		starved := []bool{b.Starved()}
 		close(b.fetcher.hang)
 		if err := <-got; err != nil {
 			t.Error(err)
 		}
-		if hungry = append(hungry, b.Starved()); !hungry[0] || hungry[1] {
-			t.Errorf("while a reader waited for the store and after, the window was hungry: %v", hungry)
+		if starved = append(starved, b.Starved()); !starved[0] || starved[1] {
+			t.Errorf("while a reader waited for the store and after, the window was starved: %v", starved)
 		}
 		b.must(b.Lease(t.Context(), LeaseRequest{Reader: "other", Wait: time.Second, Bound: true}))
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "idle", Wait: 7 * time.Second}); !isWait(err, CauseReaders) {

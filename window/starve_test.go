@@ -64,7 +64,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 		},
 		{
 			cause: CauseBudget, cfg: Config{Items: items(50, mib), Size: 2 * mib},
-			readers: []string{"a", "b", "c"}, keep: 10 * time.Second,
+			readers: []string{"a", "b", "c"}, keep: 10 * time.Second, waited: 2, // one may always be first to ask again
 			words: []string{"for room in the window: of its size of 2.0 MiB readers held 2.0 MiB in 2 shards (", "the next shard has 1.0 MiB. Make size 10 MiB"},
 		},
 		{
@@ -88,8 +88,8 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 				b.drink(ctx, tt.keep, tt.readers...)
 				time.Sleep(63500 * time.Millisecond) // an instant without other events
 				s := b.Status().Starvation
-				if want := cmp.Or(tt.waited, len(tt.readers)); s == nil || s.Cause != tt.cause || s.Readers != want {
-					t.Fatalf("got %+v, want %d readers that wait for %s", s, want, tt.cause)
+				if want := cmp.Or(tt.waited, len(tt.readers)); s == nil || s.Cause != tt.cause || s.Readers < want || s.Readers > len(tt.readers) {
+					t.Fatalf("got %+v, want %d or more readers that wait for %s", s, want, tt.cause)
 				}
 				for _, words := range tt.words {
 					if !strings.Contains(s.Words, words) {

@@ -11,7 +11,7 @@ import (
 
 // An item that is a directory lives like a file, with two differences.
 //
-// Its second link, in held/ and doomed/, is a directory with the item's name. It contains one
+// Its second link, in held/ and pending/, is a directory with the item's name. It contains one
 // directory, which is named by the inode of the published one. That directory contains a second
 // link to each file:
 //
@@ -34,14 +34,14 @@ func (s *localDir) linkTree(name string, ino uint64) error {
 	return errors.Join(s.whole.LinkTree(name, held, strconv.FormatUint(ino, 10)), held.Close())
 }
 
-// origin returns the inode of the file or tree that a name in held/ or doomed/ is a second link to.
+// origin returns the inode of the file or tree that a name in held/ or pending/ is a second link to.
 // It returns 0 for a tree whose links do not exist.
-func (s *localDir) origin(shelf *disk.Subdir, name string) (uint64, error) {
-	st, err := shelf.Stat(name)
+func (s *localDir) origin(subdir *disk.Subdir, name string) (uint64, error) {
+	st, err := subdir.Stat(name)
 	if err != nil || !st.Dir {
 		return st.Ino, err
 	}
-	sub, err := shelf.Sub(name)
+	sub, err := subdir.Sub(name)
 	if err != nil {
 		return 0, err
 	}
@@ -59,17 +59,17 @@ func (s *localDir) origin(shelf *disk.Subdir, name string) (uint64, error) {
 
 // linked returns the Stat of a second link. For a tree, Links is the maximum number of names of any
 // file, and Size is the space of all files.
-func (s *localDir) linked(shelf *disk.Subdir, name string) (disk.Stat, error) {
-	st, err := shelf.Stat(name)
+func (s *localDir) linked(subdir *disk.Subdir, name string) (disk.Stat, error) {
+	st, err := subdir.Stat(name)
 	if err != nil || !st.Dir {
 		return st, err
 	}
-	tree, err := shelf.TreeStat(name)
+	tree, err := subdir.TreeStat(name)
 	if err != nil {
 		return st, err
 	}
 	st.Links, st.Size, st.Dirs = tree.Links, tree.Room, dirsOf(tree)
-	st.Ino, err = s.origin(shelf, name)
+	st.Ino, err = s.origin(subdir, name)
 	return st, err
 }
 
@@ -78,11 +78,11 @@ func dirsOf(tree disk.TreeStat) int64 { return int64(tree.Dirs-1)*disk.DirRoom +
 
 // glimpse is linked without a walk over the files of a tree: for trees that are known to have their
 // names.
-func (s *localDir) glimpse(shelf *disk.Subdir, name string) (disk.Stat, error) {
-	st, err := shelf.Stat(name)
+func (s *localDir) glimpse(subdir *disk.Subdir, name string) (disk.Stat, error) {
+	st, err := subdir.Stat(name)
 	if err == nil && st.Dir {
 		st.Links = 2
-		st.Ino, err = s.origin(shelf, name)
+		st.Ino, err = s.origin(subdir, name)
 	}
 	return st, err
 }
@@ -99,20 +99,20 @@ func (s *localDir) landed(name string) (disk.Stat, error) {
 }
 
 // idle reports whether the file, or every file of the tree, is neither open nor mapped.
-func (s *localDir) idle(shelf *disk.Subdir, name string) (bool, error) {
-	if st, err := shelf.Stat(name); err != nil || st.Dir {
+func (s *localDir) idle(subdir *disk.Subdir, name string) (bool, error) {
+	if st, err := subdir.Stat(name); err != nil || st.Dir {
 		if err != nil {
 			return false, err
 		}
-		return shelf.IdleTree(name)
+		return subdir.IdleTree(name)
 	}
-	return shelf.Idle(name)
+	return subdir.Idle(name)
 }
 
 // erase removes links that only stager can reach and whose files have other names. A missing name
 // is not an error.
-func (s *localDir) erase(shelf *disk.Subdir, name string) error {
-	return s.Root().RemoveAll(path.Join(shelf.Name(), name))
+func (s *localDir) erase(subdir *disk.Subdir, name string) error {
+	return s.Root().RemoveAll(path.Join(subdir.Name(), name))
 }
 
 // reuseTree is reuse for a tree: its second link becomes the new tree.
@@ -139,31 +139,31 @@ func (s *localDir) discardTree(name string, ino uint64) (uint64, error) {
 	if gone, err := s.removeIdle(s.whole, name); gone || err != nil {
 		return 0, err
 	}
-	doomed, err := s.doomed.Mkdir(pendingName(name, ino), 0o700)
+	pendingDir, err := s.pendingDir.Mkdir(pendingName(name, ino), 0o700)
 	if err != nil {
 		return 0, err
 	}
-	return ino, errors.Join(s.whole.Move(name, doomed, strconv.FormatUint(ino, 10)), doomed.Close())
+	return ino, errors.Join(s.whole.Move(name, pendingDir, strconv.FormatUint(ino, 10)), pendingDir.Close())
 }
 
 // hide removes the name if it belongs to this file or tree.
-func (s *localDir) hide(shelf *disk.Subdir, name string, ino uint64) error {
-	st, err := shelf.Stat(name)
+func (s *localDir) hide(subdir *disk.Subdir, name string, ino uint64) error {
+	st, err := subdir.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != ino:
 		return nil
 	case err != nil:
 		return err
 	case st.Dir:
-		return s.hideTree(shelf, name, ino)
+		return s.hideTree(subdir, name, ino)
 	}
-	return shelf.RemoveSame(name, ino)
+	return subdir.RemoveSame(name, ino)
 }
 
 // hideTree moves a tree out of sight in one step. It returns fs.ErrNotExist if there is none.
-func (s *localDir) hideTree(shelf *disk.Subdir, name string, ino uint64) error {
+func (s *localDir) hideTree(subdir *disk.Subdir, name string, ino uint64) error {
 	away := pendingName(name, ino)
-	if err := shelf.Move(name, s.leaving, away); err != nil {
+	if err := subdir.Move(name, s.leaving, away); err != nil {
 		return err
 	}
 	return s.leave(away)

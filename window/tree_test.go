@@ -119,7 +119,7 @@ func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
 		}
 		b.ok(unix.Munmap(memory))
 		b.advance(time.Second)
-		b.want(".stager/doomed")
+		b.want(".stager/pending")
 		b.want(".stager/leaving")
 		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 2 {
 			t.Errorf("when it is unmapped got %+v, want the last in its place", s)
@@ -223,7 +223,7 @@ func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
 			if s := b.Status(); !slices.Equal(got, tt.want) || s.Used != 0 {
 				t.Errorf("%s: came %v and %d bytes stay, want %v and none", tt.name, got, s.Used, tt.want)
 			}
-			for _, dir := range []string{"doomed", "leaving", "whole", "incoming"} {
+			for _, dir := range []string{"pending", "leaving", "whole", "incoming"} {
 				b.want(".stager/" + dir)
 			}
 		})

@@ -24,8 +24,8 @@ func Scheme() backends.Scheme {
 		Example: "nfs://server/exported/directory/",
 		Params: []backends.Param{
 			{Name: "vers", Summary: "4.1, 3, or auto, which tries them in this order", Default: "auto"},
-			{Name: "uid", Summary: "the user id that the server is told", Default: "the process's"},
-			{Name: "gid", Summary: "the group id that the server is told", Default: "the process's"},
+			{Name: "uid", Summary: "the user ID sent to the server", Default: "the process's"},
+			{Name: "gid", Summary: "the group ID sent to the server", Default: "the process's"},
 			{Name: "gids", Summary: "up to 16 more group ids, with commas between", Default: "the process's"},
 			{Name: "rsize", Summary: "bytes of one read or write, as in 1MiB; the server may grant fewer", Default: "512KiB"},
 			{Name: "slots", Summary: "requests at once; the server may grant fewer", Default: "16"},

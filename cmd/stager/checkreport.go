@@ -97,7 +97,7 @@ func printCapabilities(out io.Writer, r *check.Report) {
 	case f.Checksum != "":
 		fact("checksum", f.Checksum+", compared on each read")
 	default:
-		fact("checksum", "none is told; sizes are compared")
+		fact("checksum", "none; sizes are compared")
 	}
 	cut := size(f.PartBytes)
 	if f.MaxParts > 0 {

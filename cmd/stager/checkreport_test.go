@@ -30,7 +30,7 @@ func TestTheReportOfACheck(t *testing.T) {
 			{
 				Area: check.Areas[0], Sentence: "a long listing is whole", State: check.Fails,
 				Found: []string{"the list has 1,000 keys of 1,100, and ascending they are: true", "2", "3", "4", "5"},
-				Means: "Of a directory with more objects than one page holds, prefetch and window miss some, and nobody is told.", Do: "Mend it.",
+				Means: "Of a directory with more objects than one page holds, prefetch and window miss some, without an error.", Do: "Mend it.",
 			},
 		},
 		Left: "the scratch directory could not be removed",
@@ -48,7 +48,7 @@ Facts
   replaces an object at once   yes: readers see the old one or the new one
   creates only if absent       NO: two jobs that save the same step need destinations of their own
   pins reads to a version      no: compared before and after each read
-  checksum                     none is told; sizes are compared
+  checksum                     none; sizes are compared
   parts of large objects       8.0 MiB, at most 10,000 of them
   requests at once             16
   longest key                  4,096 or more bytes below this URL
@@ -71,7 +71,7 @@ Names and listings
       found   3
       found   … and 2 more like these
       means   Of a directory with more objects than one page holds, prefetch and window miss some,
-              and nobody is told.
+              without an error.
       do      Mend it.
 
 Replacing, and one winner

@@ -54,7 +54,7 @@ func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 }
 
 // rows are those of one device, xfs only without a limit.
-func (d *throttled) rows(lab *Lab, s *shelf, client string) (rows []Row) {
+func (d *throttled) rows(lab *Lab, s *fixture, client string) (rows []Row) {
 	size := lab.Data.Size
 	for _, rate := range diskRates {
 		for _, limit := range diskLimits {
@@ -104,12 +104,12 @@ func (d *throttled) hold(rate float64) error {
 
 // diskCell is one combination.
 type diskCell struct {
-	on     *throttled
-	shelf  *shelf
-	client string
-	rate   float64
-	limit  int64
-	synced bool
+	on      *throttled
+	fixture *fixture
+	client  string
+	rate    float64
+	limit   int64
+	synced  bool
 }
 
 func (c diskCell) String() string {
@@ -127,8 +127,8 @@ func (c diskCell) String() string {
 }
 
 func (c diskCell) row(lab *Lab, kind Data) Row {
-	env := append(c.shelf.server.Env(), "AWS_ENDPOINT_URL="+c.shelf.server.Endpoint)
-	s5cmd := copier(c.client, c.shelf.server.Endpoint, env)
+	env := append(c.fixture.server.Env(), "AWS_ENDPOINT_URL="+c.fixture.server.Endpoint)
+	s5cmd := copier(c.client, c.fixture.server.Endpoint, env)
 	at := &site{
 		lab: lab, name: "quick, " + c.String(), url: "s3://bench/", env: env, to: c.on.path, peer: "s5cmd",
 		get: func(from, to string) *exec.Cmd {
@@ -139,7 +139,7 @@ func (c diskCell) row(lab *Lab, kind Data) Row {
 	if kind.Files > 0 {
 		moved = "many"
 	}
-	row := c.shelf.row(at.reading, kind, Goal{})
+	row := c.fixture.row(at.reading, kind, Goal{})
 	to := ""
 	reset := row.Reset
 	row.Reset = func(ctx context.Context) error {

@@ -69,8 +69,8 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	}, note, end.all, nil
 }
 
-// shelf is a server with one kind of data at a time.
-type shelf struct {
+// fixture is a server with one kind of data at a time.
+type fixture struct {
 	dir    string // that it serves
 	server *servers.Quick
 	kind   Data // what lies there
@@ -78,7 +78,7 @@ type shelf struct {
 
 // startShelf starts the server of a suite and keeps so many bytes of memory for the suite.
 // client is the path of s5cmd. On success the caller calls end.all.
-func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *shelf, end stops, err error) {
+func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
 	if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
 		return "", nil, nil, err
 	}
@@ -92,7 +92,7 @@ func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (clie
 		return "", nil, nil, err
 	}
 	end = append(end, release)
-	s = &shelf{dir: filepath.Join(lab.Dir, suite)}
+	s = &fixture{dir: filepath.Join(lab.Dir, suite)}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return "", nil, end, err
 	}
@@ -105,7 +105,7 @@ func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (clie
 }
 
 // row is one that moves data of a kind, which are there when it begins.
-func (s *shelf) row(move func(set) Row, kind Data, goal Goal) Row {
+func (s *fixture) row(move func(set) Row, kind Data, goal Goal) Row {
 	moved := kind.in(s.dir).one()
 	if kind.Files > 0 {
 		moved = kind.in(s.dir).many()
@@ -123,7 +123,7 @@ func (s *shelf) row(move func(set) Row, kind Data, goal Goal) Row {
 }
 
 // hold has the server serve data of a kind, and no others.
-func (s *shelf) hold(kind Data) error {
+func (s *fixture) hold(kind Data) error {
 	if s.kind == kind {
 		return nil
 	}

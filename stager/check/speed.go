@@ -174,17 +174,17 @@ func (r *run) writeOne(ctx context.Context, alone *backends.Store) (obj backends
 // keep calls f with 0, 1, 2 … until the time is over or the number of calls is reached, with the
 // concurrency that suits the store. It returns the maximum concurrency.
 func keep(ctx context.Context, store *backends.Store, often int, during time.Duration, f func(ctx context.Context, i int) error) (atOnce int, err error) {
-	crew, ctx := backends.NewWorkerPool(ctx, func() int {
+	pool, ctx := backends.NewWorkerPool(ctx, func() int {
 		now := store.Connections()
 		atOnce = max(atOnce, now)
 		return now
 	})
 	until := time.Now().Add(during)
 	for i := 0; i < often && ctx.Err() == nil && time.Now().Before(until); i++ {
-		crew.Go(func() error { return f(ctx, i) })
+		pool.Go(func() error { return f(ctx, i) })
 	}
 	ended := ctx.Err()
-	return atOnce, cmp.Or(crew.Wait(), ended)
+	return atOnce, cmp.Or(pool.Wait(), ended)
 }
 
 // write writes files of one size until the time is over. It returns the files per second and the

@@ -36,15 +36,15 @@ type file struct {
 // No worker waits for the end of a large file: the worker that fetches its last piece verifies and
 // publishes it, while the others continue with the next object.
 func (p *run) fetchAll(ctx context.Context) error {
-	crew, ctx := backends.NewWorkerPool(ctx, p.streams)
-	if err := p.feed(ctx, crew); err != nil {
-		crew.Fail(err)
+	pool, ctx := backends.NewWorkerPool(ctx, p.streams)
+	if err := p.feed(ctx, pool); err != nil {
+		pool.Fail(err)
 	}
-	return crew.Wait()
+	return pool.Wait()
 }
 
 // feed hands out the work.
-func (p *run) feed(ctx context.Context, crew *backends.WorkerPool) error {
+func (p *run) feed(ctx context.Context, pool *backends.WorkerPool) error {
 	canceled := func() error {
 		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
 	}
@@ -64,20 +64,20 @@ func (p *run) feed(ctx context.Context, crew *backends.WorkerPool) error {
 			return canceled()
 		}
 		if memory > 0 {
-			crew.Go(func() error {
+			pool.Go(func() error {
 				defer p.unpacks.Release(memory)
 				return explain(p.unpack(ctx, obj))
 			})
 			continue
 		}
 		if item.check {
-			crew.Go(func() error { return explain(p.check(ctx, obj)) })
+			pool.Go(func() error { return explain(p.check(ctx, obj)) })
 			continue
 		}
 		place := next
 		next++
 		if obj.Size <= oneStream {
-			crew.Go(func() error { return explain(p.small(ctx, obj, place)) })
+			pool.Go(func() error { return explain(p.small(ctx, obj, place)) })
 			continue
 		}
 		incoming, err := p.open(obj)
@@ -95,7 +95,7 @@ func (p *run) feed(ctx context.Context, crew *backends.WorkerPool) error {
 				}
 				return canceled()
 			}
-			crew.Go(func() error { return explain(p.piece(ctx, f, i)) })
+			pool.Go(func() error { return explain(p.piece(ctx, f, i)) })
 		}
 	}
 	return nil

@@ -73,16 +73,16 @@ func (w *Window) FetchTree(ctx context.Context, item int, in *disk.IncomingTree)
 		return archiveForWindow(w.unpack(ctx, item, in))
 	}
 	store := w.store(item)
-	crew, ctx := backends.NewWorkerPool(ctx, store.Connections)
+	pool, ctx := backends.NewWorkerPool(ctx, store.Connections)
 	for name, obj := range w.manifest.Members[item].All() {
 		if ctx.Err() != nil {
 			break
 		}
 		if !in.Has(name, obj.Size) {
-			crew.Go(func() error { return w.member(ctx, store, obj, in, name) })
+			pool.Go(func() error { return w.member(ctx, store, obj, in, name) })
 		}
 	}
-	return crew.Wait()
+	return pool.Wait()
 }
 
 // member fetches one file of a tree.

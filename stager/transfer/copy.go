@@ -132,19 +132,19 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 
 // each compares every object again and passes it to several workers.
 func (r *run) each(ctx context.Context, work func(context.Context, pair) error) error {
-	crew, gctx := backends.NewWorkerPool(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
+	pool, gctx := backends.NewWorkerPool(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
 	for p, err := range r.pairs(gctx) {
 		if gctx.Err() != nil {
 			break
 		}
-		crew.Go(func() error {
+		pool.Go(func() error {
 			if err != nil {
 				return err
 			}
 			return work(gctx, p)
 		})
 	}
-	if err := crew.Wait(); err != nil {
+	if err := pool.Wait(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -32,7 +32,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(byte(0), paxSparse(f))
 	f.Fuzz(func(t *testing.T, which byte, archive []byte) {
 		format := formats[int(which)%len(formats)]
-		s := &shelf{files: map[string]string{}, most: 16 << 20}
+		s := &memoryDir{files: map[string]string{}, most: 16 << 20}
 		c, err := unpack.Archive(format, bytes.NewReader(archive), bytes.NewReader(archive), int64(len(archive)), s)
 		files, size := 0, 0
 		for name, text := range s.files {

@@ -21,17 +21,17 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// shelf is an Into in memory. Names of directories end in a slash.
-type shelf struct {
+// memoryDir is an Into in memory. Names of directories end in a slash.
+type memoryDir struct {
 	files map[string]string
 	most  int64 // in bytes; 0: no limit
 }
 
-var errFull = errors.New("the shelf is full")
+var errFull = errors.New("the memory is full")
 
-func (s *shelf) Check(name string) error { return plan.CheckPath("x/" + name) }
+func (s *memoryDir) Check(name string) error { return plan.CheckPath("x/" + name) }
 
-func (s *shelf) Dir(name string) error {
+func (s *memoryDir) Dir(name string) error {
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if _, is := s.files[dir]; is {
 			if dir == name {
@@ -46,7 +46,7 @@ func (s *shelf) Dir(name string) error {
 	return nil
 }
 
-func (s *shelf) File(name string, size int64, executable bool) (io.WriteCloser, error) {
+func (s *memoryDir) File(name string, size int64, executable bool) (io.WriteCloser, error) {
 	if dir := path.Dir(name); dir != "." {
 		if err := s.Dir(dir); err != nil {
 			return nil, fs.ErrInvalid
@@ -68,7 +68,7 @@ func (s *shelf) File(name string, size int64, executable bool) (io.WriteCloser, 
 }
 
 type shelved struct {
-	of   *shelf
+	of   *memoryDir
 	name string
 }
 
@@ -81,7 +81,7 @@ func (*shelved) Close() error { return nil }
 
 // open unpacks bytes.
 func open(f unpack.Format, archive []byte) (map[string]string, unpack.Contents, error) {
-	s := &shelf{files: map[string]string{}, most: 1 << 30}
+	s := &memoryDir{files: map[string]string{}, most: 1 << 30}
 	r := bytes.NewReader(archive)
 	c, err := unpack.Archive(f, r, bytes.NewReader(archive), int64(len(archive)), s)
 	if err == nil && r.Len() > 0 {
@@ -399,12 +399,12 @@ func paxSparse(t testing.TB) []byte {
 func TestErrorsOfOthersStayWhatTheyAre(t *testing.T) {
 	broken := errors.New("the wire broke")
 	for f, archive := range archives(t, file("a", strings.Repeat("some text ", 100_000))) {
-		s := &shelf{files: map[string]string{}, most: 10}
+		s := &memoryDir{files: map[string]string{}, most: 10}
 		if _, err := unpack.Archive(f, bytes.NewReader(archive), bytes.NewReader(archive), int64(len(archive)), s); !errors.Is(err, errFull) {
-			t.Errorf("%s: got %v, want that of the shelf", f, err)
+			t.Errorf("%s: got %v, want that of the memory", f, err)
 		}
 		for _, n := range []int64{0, 5, int64(len(archive) / 2)} {
-			s := &shelf{files: map[string]string{}, most: 1 << 30}
+			s := &memoryDir{files: map[string]string{}, most: 1 << 30}
 			in := io.MultiReader(io.LimitReader(bytes.NewReader(archive), n), failing{broken})
 			if _, err := unpack.Archive(f, in, bytes.NewReader(archive), int64(len(archive)), s); !errors.Is(err, broken) {
 				t.Errorf("%s broken at %d: got %v, want %v", f, n, err, broken)
@@ -412,7 +412,7 @@ func TestErrorsOfOthersStayWhatTheyAre(t *testing.T) {
 		}
 	}
 	archive := makeZip(t, file("a", "1"))
-	s := &shelf{files: map[string]string{}, most: 1 << 30}
+	s := &memoryDir{files: map[string]string{}, most: 1 << 30}
 	if _, err := unpack.Archive(unpack.Zip, bytes.NewReader(archive), failingAt{broken}, int64(len(archive)), s); !errors.Is(err, broken) {
 		t.Errorf("zip without its directory: got %v, want %v", err, broken)
 	}
@@ -432,7 +432,7 @@ func TestADirectoryThatDiffersIsFound(t *testing.T) {
 	other := bytes.Clone(archive)
 	at := bytes.LastIndex(other, []byte("b"))
 	other[at] = 'c'
-	s := &shelf{files: map[string]string{}, most: 1 << 30}
+	s := &memoryDir{files: map[string]string{}, most: 1 << 30}
 	_, err := unpack.Archive(unpack.Zip, bytes.NewReader(archive), bytes.NewReader(other), int64(len(archive)), s)
 	if err == nil || !strings.Contains(err.Error(), "differs") {
 		t.Errorf("got %v, want that the directory differs", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-func shelf(t *testing.T) (*Dir, *Subdir) {
+func subdir(t *testing.T) (*Dir, *Subdir) {
 	t.Helper()
 	f := open(t, t.TempDir())
 	s, err := f.Subdir("ready", 0o777)
@@ -46,7 +46,7 @@ func TestShelfGetsItsModeWhateverTheUmask(t *testing.T) {
 }
 
 func TestShelfNamesAreSingle(t *testing.T) {
-	_, s := shelf(t)
+	_, s := subdir(t)
 	for _, name := range []string{"", ".", "..", "a/b", "../x", "/etc/passwd", "a\x00b"} {
 		if _, err := s.Stat(name); err == nil {
 			t.Errorf("stat %q: got nil, want an error", name)
@@ -58,7 +58,7 @@ func TestShelfNamesAreSingle(t *testing.T) {
 }
 
 func TestMoveAndLinkNeverReplace(t *testing.T) {
-	_, s := shelf(t)
+	_, s := subdir(t)
 	for _, name := range []string{"a", "b"} {
 		if err := s.Create(name, 0o444); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestMoveAndLinkNeverReplace(t *testing.T) {
 }
 
 func TestRemoveIdleLeavesWhatSomebodyReads(t *testing.T) {
-	f, s := shelf(t)
+	f, s := subdir(t)
 	seen(t, f)
 	path := filepath.Join(f.Path(), "ready", "x")
 	if err := os.WriteFile(path, make([]byte, 4096), 0o444); err != nil {
@@ -140,7 +140,7 @@ func TestRemoveIdleLeavesWhatSomebodyReads(t *testing.T) {
 // An open during the lease breaks it. The signal must not end the process, and the open must
 // succeed as soon as the lease is released.
 func TestAnOpenDuringTheLeaseHarmsNobody(t *testing.T) {
-	f, s := shelf(t)
+	f, s := subdir(t)
 	seen(t, f)
 	path := filepath.Join(f.Path(), "ready", "x")
 	if err := os.WriteFile(path, []byte("x"), 0o444); err != nil {

@@ -103,12 +103,12 @@ func (in *IncomingTree) mkdir(dir string) error {
 
 // Stat returns the TreeStat of the files that are present.
 func (in *IncomingTree) Stat() (TreeStat, error) {
-	shelf, err := in.dir.Subdir(incomingDir, 0o755)
+	subdir, err := in.dir.Subdir(incomingDir, 0o755)
 	if err != nil {
 		return TreeStat{}, err
 	}
-	st, err := shelf.TreeStat(in.name)
-	return st, errors.Join(err, shelf.Close())
+	st, err := subdir.TreeStat(in.name)
+	return st, errors.Join(err, subdir.Close())
 }
 
 // Publish renames the tree to a name within the directory. It returns fs.ErrExist if the name is

@@ -64,8 +64,8 @@ func (s *Subdir) TreeStat(name string) (sum TreeStat, err error) {
 func (s *Subdir) LinkTree(name string, to *Subdir, as string) error {
 	into := []*Subdir{to}
 	defer func() {
-		for _, shelf := range into[1:] {
-			shelf.Close() //nolint:errcheck // it was read and linked into, not written
+		for _, subdir := range into[1:] {
+			subdir.Close() //nolint:errcheck // it was read and linked into, not written
 		}
 	}()
 	return s.walk(name, func(name string) error {

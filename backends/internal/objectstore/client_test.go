@@ -343,9 +343,9 @@ func BenchmarkGets(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(object)))
 			work := make(chan struct{})
-			var crew sync.WaitGroup
+			var pool sync.WaitGroup
 			for range 32 {
-				crew.Go(func() {
+				pool.Go(func() {
 					buf := make([]byte, 64<<10)
 					for range work {
 						res, err := bb.send(request(b.Context(), "GET", srv.URL))
@@ -364,7 +364,7 @@ func BenchmarkGets(b *testing.B) {
 				work <- struct{}{}
 			}
 			close(work)
-			crew.Wait()
+			pool.Wait()
 		})
 	}
 }

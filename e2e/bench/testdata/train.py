@@ -4,7 +4,7 @@
 
 KIND is "window", a window of stager's, whose input is SOURCE; "webdataset", shards of the URLs
 that the file SOURCE lists, through WebDataset's own cache, or without one if SIZE is 0; or "mosaic", MosaicML Streaming of
-SOURCE. DIR is what each fills, SIZE how much of it each is told to use. What the trainer saw is
+SOURCE. DIR is what each fills, SIZE how much of it each may use. What the trainer saw is
 left in FILE, as JSON. The images are all those that SUM is made of: it is the sum of their checksums.
 """
 

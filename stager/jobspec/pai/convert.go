@@ -54,7 +54,7 @@ const (
 	objectMax = 1_000_000               // etcd accepts 1.5 MiB
 )
 
-var tooLarge = jobspec.Faults{{Text: fmt.Sprintf("the manifests would pass %d bytes, which is more than Kubernetes stores: every task is told of every other; lower taskNumber or portNumber, or make several jobs of it", objectMax)}}
+var tooLarge = jobspec.Faults{{Text: fmt.Sprintf("the manifests would pass %d bytes, which is more than Kubernetes stores: every task lists all others; lower taskNumber or portNumber, or make several jobs of it", objectMax)}}
 
 // conversion converts one job.
 type conversion struct {
