@@ -164,12 +164,12 @@ func TestADestinationThatRefuses(t *testing.T) {
 	}
 }
 
-// The store's clock only decides when orphans of other programs are old. The steps themselves
-// determine which is newer.
+// The store's clock only decides when orphans of other programs are old. The order in which steps
+// were pushed determines which is newer.
 func TestAClockOfTheStoreThatIsOff(t *testing.T) {
 	dest := t.TempDir()
-	for step, off := range map[int]time.Duration{1: 48 * time.Hour, 2: -1000 * time.Hour} {
-		dir := t.TempDir()
+	for i, off := range []time.Duration{48 * time.Hour, -1000 * time.Hour} {
+		step, dir := i+1, t.TempDir()
 		write(t, dir, model(fmt.Sprint(step)))
 		if _, err := PushCheckpoint(t.Context(), PushCheckpointConfig{Store: stored(t, dest), Path: dir, Step: int64(step)}); err != nil {
 			t.Fatal(err)
