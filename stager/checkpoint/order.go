@@ -20,7 +20,9 @@ import (
 //   - Otherwise the higher number is newer, unless the lower one was complete later by two
 //     clocks, that of its writer and that of the store. Both must agree: the clocks of two
 //     writers differ, and a COMMIT.json that is replaced or copied gets a new time in the
-//     store. If they disagree, the writer's clock decides when the difference exceeds skew.
+//     store. If they disagree, the writer's clock decides when the difference exceeds skew. It
+//     also decides between COMMITs that the store dates to the same second, or to two
+//     successive ones, if the store counts whole seconds.
 //
 // The store records when COMMIT.json was written. COMMIT.json records, by one clock, when it was
 // written and when the checkpoint was complete. The difference is therefore valid for any clock.
@@ -60,16 +62,27 @@ func (a *commitOrder) after(b *commitOrder) bool {
 		return !b.after(a)
 	}
 	at, other := a.byWriter(), b.byWriter()
-	return at.After(other) && (a.byStore().After(b.byStore()) || at.Sub(other) > skew)
+	same := resolution(a.modified, b.modified)
+	return at.After(other) && (a.byStore().After(b.byStore().Add(-same)) || at.Sub(other) > skew)
+}
+
+// resolution returns by how much the difference of two times of a store can be wrong. S3 and OSS
+// date objects in whole seconds.
+func resolution(a, b time.Time) time.Duration {
+	if a.Nanosecond() == 0 && b.Nanosecond() == 0 {
+		return time.Second
+	}
+	return 0
 }
 
 // mayBeBefore reports whether a may be older than a step with a lower number whose COMMIT.json
 // the store wrote at modified. That checkpoint was not complete after this time.
 func (a *commitOrder) mayBeBefore(modified time.Time) bool {
+	same := resolution(a.modified, modified)
 	if a.modified.Sub(a.created) > skew { // replaced or copied
-		return modified.After(a.byWriter())
+		return modified.After(a.byWriter().Add(-same))
 	}
-	return modified.After(a.byStore())
+	return modified.After(a.byStore().Add(-same))
 }
 
 // read reads the COMMIT.json of a step once and caches the result.

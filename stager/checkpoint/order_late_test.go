@@ -277,6 +277,31 @@ func TestOrderWithClocksApart(t *testing.T) {
 	}
 }
 
+// Steps that are pushed one right after the other are in order even if the store counts whole
+// seconds. Restore returned step 397 although step 396 was pushed after it had been committed,
+// 90 ms later: the store dated both to one second, and the higher number counted as newer.
+func TestOrderOfPushesWithinASecond(t *testing.T) {
+	for _, took := range [][2]int{{1, 1}, {1, 900}, {90, 90}, {900, 1}, {900, 900}} { // milliseconds of each push
+		for _, gap := range []int{1, 10, 500} { // milliseconds between them
+			for phase := range 1000 { // when the first one starts in a second
+				at := func(ms int) time.Time { return time.Unix(1e9, int64(phase+ms)*1e6) }
+				pushed := func(step int64, from, to int) *commitOrder {
+					return &commitOrder{step: step, complete: at(from), created: at(to), modified: at(to).Truncate(time.Second)}
+				}
+				for _, steps := range [][2]int64{{396, 397}, {397, 396}} {
+					first, second := pushed(steps[0], 0, took[0]), pushed(steps[1], took[0]+gap, took[0]+gap+took[1])
+					if !second.after(first) || first.after(second) {
+						t.Fatalf("steps %v, %v ms long, %d ms apart, %d ms into a second: got the first as newest", steps, took, gap, phase)
+					}
+					if first.step > second.step && !first.mayBeBefore(second.modified) {
+						t.Fatalf("steps %v, %v ms long, %d ms apart, %d ms into a second: got that the second COMMIT need not be read", steps, took, gap, phase)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestPushedStepIsNewest pushes a checkpoint by hand whose files are a year old, with a higher
 // and with a lower number. The push is the decision for it, so it is the newest step. For a
 // while the times of the files counted, and restore returned the step before.
