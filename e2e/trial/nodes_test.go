@@ -333,11 +333,12 @@ func rollbackRetention(m *team) {
 	}
 	w := m.save("after", 150, pods[1])
 	pods[1].brought(150)
-	m.save("after", 250, pods...)
-	m.committed(250, pods...)
 	m.stager(m.t, "prune", "--quiet", "--last", "50", m.url)
 	pods[0].write(w)
 	m.committed(150, pods...)
+	m.newest(150)
+	m.save("after", 250, pods...)
+	m.committed(250, pods...)
 	m.judge()
 	if !m.lists("150") {
 		m.t.Error("step 150 of both nodes is not committed")

@@ -70,7 +70,10 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 	if detect.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
 		return // the trainer is removing it
 	}
-	e.snap.Step, e.snap.View, e.snap.Round, e.recalled = step, seen.view, seen.round, false
+	e.snap.Step, e.snap.View, e.recalled = step, seen.view, false
+	if u.member != nil {
+		e.snap.Round, e.snap.round = u.member.rounds.of(step)
+	}
 	if err := u.rememberEarly(e); err != nil {
 		u.log.Debug("what is held of a checkpoint that is not complete cannot be remembered, so a restart loses it", "checkpoint", name, "error", err)
 	}
@@ -294,7 +297,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		return false
 	}
 	if u.member != nil {
-		u.member.adoptLocked(snap, &entry{view: snap.View, round: snap.Round}, signOf(v, j))
+		u.member.adoptLocked(snap, &entry{view: snap.View}, signOf(v, j))
 	}
 	began := time.Now()
 	err = u.snapshots.adopt(snap, e.dir())

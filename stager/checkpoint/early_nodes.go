@@ -12,7 +12,7 @@ import (
 // node's files of it.
 func (u *Uploader) rescueForScanLocked(e *early) bool {
 	s := u.scanOf(e.snap.Step)
-	if s == nil || !u.member.belongs(e.snap.View, e.snap.Round, s.save) || !u.rescueLocked(e, s) {
+	if s == nil || !u.member.belongsLocked(e.snap, s.save) || !u.rescueLocked(e, s) {
 		return false
 	}
 	s.fresh, s.early = true, true
@@ -31,17 +31,19 @@ func (m *member) mayAnnounce(snap *snapshot) bool {
 	if snap.View == beforeRun || m.is(memberFenced) {
 		return false
 	}
-	view, round := m.resolve(snap.View, snap.Round)
-	current, _ := m.position()
+	if !m.roundedLocked(snap) {
+		return true
+	}
+	view, current := m.resolve(snap.View), m.view()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range m.open {
-		if a.View == view && a.Round == round && a.Step == snap.Step {
+		if a.View == view && a.Round == snap.Round && a.Step == snap.Step {
 			return true
 		}
 	}
 	for _, a := range m.announced {
-		if a.View == view && (a.Round > round || a.Round == round && a.Step >= snap.Step) {
+		if a.View == view && (a.Round > snap.Round || a.Round == snap.Round && a.Step >= snap.Step) {
 			return false
 		}
 	}

@@ -121,7 +121,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		e := &entry{step: r.Step}
 		u.labelLocked(e, u.seen[name], t, files)
 		if e.view == beforeRun { // the caller knows which save it belongs to
-			e.view, e.round = u.member.at(time.Now())
+			e.view = u.member.at(time.Now())
 		}
 		u.member.adoptLocked(snap, e, u.saidSign(t, name, files))
 	}

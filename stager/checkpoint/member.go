@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +43,7 @@ type member struct {
 	last      *earlier                   // the last COMMIT.json that was read or written, with this node's files
 	requested bool                       // LATEST was read
 	records   map[string]group.Record
-	restores  restoresSeen
+	rounds    rounds
 	missing   missing
 	trouble   string // why records cannot be read or written
 	state     memberState
@@ -89,10 +91,15 @@ func newMember(u *Uploader) (*member, error) {
 	if err := m.readHome(); err != nil {
 		return nil, err
 	}
-	m.restores = restoresSeen{m: m, seen: make(map[int64]*restoreSeen)}
-	view, round := m.home.last()
+	m.rounds = rounds{m: m, seen: make(map[int64]*roundSeen)}
+	for _, e := range u.early {
+		m.rounds.recall(e.snap, slices.Collect(maps.Values(e.linked)))
+	}
+	for _, snap := range u.snaps {
+		m.rounds.recall(snap, snap.Files)
+	}
 	machine, err := group.New(group.Config{
-		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, Pod: u.cfg.Pod, View: view, Round: round,
+		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, Pod: u.cfg.Pod,
 		Conflict: groupConflict(u.cfg.Conflict), QuietPeriod: min(u.cfg.QuietPeriod, DefaultQuietPeriod),
 	})
 	if err != nil {
@@ -213,14 +220,14 @@ func (m *member) stopTimers() {
 // follow copies the machine's state for other goroutines, after each event.
 func (m *member) follow() {
 	open, announced, left := m.machine.Open(), m.machine.Announced(), m.machine.HasLeft()
-	view, round, ok := m.machine.Position()
+	view, ok := m.machine.Position()
 	m.mu.Lock()
 	m.open, m.announced, m.left = open, announced, left
-	moved := ok && !m.home.isAt(view, round)
+	moved := ok && m.home.last() != view
 	m.notifyLocked()
 	m.mu.Unlock()
 	if moved {
-		m.moveTo(view, round)
+		m.moveTo(view)
 	}
 }
 

@@ -45,7 +45,7 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		return c, nil, errors.New("no node has files of this step")
 	}
 	c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
-	c.Provisional, c.Restored, c.Completed = a.Joined.Provisional, restoredBefore(parts), completedAt(parts, m.u.cfg.Node, c.Created)
+	c.Provisional, c.Restored, c.Completed = a.Joined.Provisional, a.Save.Round, completedAt(parts, m.u.cfg.Node, c.Created)
 	if err := c.check(); err != nil {
 		return c, nil, err
 	}
@@ -68,18 +68,6 @@ func completedAt(parts []part, node int, created time.Time) (at time.Time) {
 		}
 	}
 	return at
-}
-
-// restoredBefore returns the number of the last restore agreement when the files of all parts
-// appeared: the lowest of the parts.
-func restoredBefore(parts []part) (number int) {
-	first := true
-	for _, p := range parts {
-		if p.Data != "" && (first || p.Restored < number) {
-			number, first = p.Restored, false
-		}
-	}
-	return number
 }
 
 // verifyParts checks that the data of the parts exists. It accepts this node's own part without

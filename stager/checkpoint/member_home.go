@@ -12,7 +12,7 @@ import (
 )
 
 // home is the state that a member stores on its volume, so that a restarted process is the same
-// member. It holds the boot ID, and since when the member was in which view and round. A pod with
+// member. It holds the boot ID, and since when the member was in which view. A pod with
 // its own volume starts with a new home. Times are those of the volume's file system.
 type home struct {
 	Boot      string     `json:"boot"`
@@ -28,7 +28,6 @@ type home struct {
 
 type position struct {
 	View  string    `json:"view"`
-	Round int       `json:"round"`
 	Since time.Time `json:"since"`
 }
 
@@ -42,24 +41,19 @@ const (
 	beforeRun = "-"
 )
 
-func (h *home) last() (view string, round int) {
+// last returns the current view.
+func (h *home) last() string {
 	if len(h.Positions) == 0 {
-		return "", 0
+		return ""
 	}
-	p := h.Positions[len(h.Positions)-1]
-	return p.View, p.Round
+	return h.Positions[len(h.Positions)-1].View
 }
 
-// position returns the current view and round of this member.
-func (m *member) position() (view string, round int) {
+// view returns the current view of this member.
+func (m *member) view() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.home.last()
-}
-
-func (h *home) isAt(view string, round int) bool {
-	v, r := h.last()
-	return v == view && r == round
 }
 
 // readHome reads the home of this member, or makes a new one.
@@ -162,8 +156,8 @@ func (u *Uploader) writeHome(h home) error {
 	return err
 }
 
-// moveTo records that this member is in another view or round from now on.
-func (m *member) moveTo(view string, round int) {
+// moveTo records that this member is in another view from now on.
+func (m *member) moveTo(view string) {
 	since, err := m.nextStamp()
 	if err != nil {
 		since = time.Now()
@@ -173,10 +167,10 @@ func (m *member) moveTo(view string, round int) {
 	if len(m.home.Positions) == 0 { // files from before the first view belong to it
 		since = m.home.Since
 		for i := range m.home.Writings {
-			m.home.Writings[i].View, m.home.Writings[i].Round = view, round
+			m.home.Writings[i].View = view
 		}
 	}
-	m.home.Positions = append(m.home.Positions, position{view, round, since})
+	m.home.Positions = append(m.home.Positions, position{view, since})
 	if n := len(m.home.Positions); n > maxPositions {
 		m.home.Positions = m.home.Positions[n-maxPositions:]
 	}
@@ -188,30 +182,30 @@ func (m *member) moveTo(view string, round int) {
 	}
 }
 
-// at returns the view and round of files that appeared on the volume at time t.
-func (m *member) at(t time.Time) (view string, round int) {
+// at returns the view of files that appeared on the volume at time t.
+func (m *member) at(t time.Time) (view string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t.Before(m.home.Since) {
-		return beforeRun, 0
+		return beforeRun
 	}
 	for i, p := range m.home.Positions {
 		if i == 0 || !t.Before(p.Since) {
-			view, round = p.View, p.Round
+			view = p.View
 		}
 	}
-	return view, round
+	return view
 }
 
-// resolve returns the first view and round for files that appeared before any view, and its
-// arguments for others.
-func (m *member) resolve(view string, round int) (string, int) {
+// resolve returns the first view for files that appeared before any view, and its argument for
+// others.
+func (m *member) resolve(view string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if view == "" && len(m.home.Positions) > 0 {
-		return m.home.Positions[0].View, m.home.Positions[0].Round
+		return m.home.Positions[0].View
 	}
-	return view, round
+	return view
 }
 
 // sighted records that this node has files of a step.

@@ -72,7 +72,9 @@ func (m *member) scanned(s *scan) group.Event {
 	snap := u.snaps[step]
 	if snap != nil && snap.refused == nil && s.fresh {
 		switch {
-		case !m.belongs(snap.View, snap.Round, s.save):
+		case !m.roundedLocked(snap):
+			return group.Event{}
+		case !m.belongsLocked(snap, s.save):
 			return lost("has files of step %d from before the members changed or restored", step)
 		case snap.Sign >= group.SignOwn && snap.Writing < s.save.Writing && !s.job:
 			return lost("has writing %d of step %d only, and writing %d was announced", snap.Writing, step, s.save.Writing)
@@ -84,7 +86,7 @@ func (m *member) scanned(s *scan) group.Event {
 		switch {
 		case e.step != step:
 			continue
-		case !m.belongs(e.view, e.round, s.save):
+		case !m.sees(e, s.save):
 			return lost("has files of step %d from before the members changed or restored", step)
 		case e.late != "":
 			return lost("wrote %s after step %d was announced as complete", e.late, step)
@@ -95,7 +97,7 @@ func (m *member) scanned(s *scan) group.Event {
 	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
 		m.adopt(snap, s)
 		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
-	case snap != nil && snap.refused == nil && m.belongs(snap.View, snap.Round, s.save) && !present(u.root, snap.Name):
+	case snap != nil && snap.refused == nil && m.belongsLocked(snap, s.save) && !present(u.root, snap.Name):
 		s.early = true
 		m.adopt(snap, s)
 		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
@@ -118,10 +120,16 @@ func (m *member) adopt(snap *snapshot, s *scan) {
 	m.u.snapshots.rewrite(snap)
 }
 
-// belongs reports whether view and round are those of a save.
-func (m *member) belongs(view string, round int, save group.Announcement) bool {
-	view, round = m.resolve(view, round)
-	return view == save.View && round == save.Round
+// belongsLocked reports whether a snapshot has the view and round of a save.
+func (m *member) belongsLocked(snap *snapshot, save group.Announcement) bool {
+	return m.roundedLocked(snap) && m.resolve(snap.View) == save.View && snap.Round == save.Round
+}
+
+// sees reports whether files have the view and round of a save, or may have them: their round may
+// not be read yet.
+func (m *member) sees(e *entry, save group.Announcement) bool {
+	round, later := m.rounds.of(e.step)
+	return m.resolve(e.view) == save.View && (round == save.Round || later != nil)
 }
 
 // upload sends the snapshot for a save, and returns the payload of this node's part.
@@ -152,9 +160,7 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 	u.uploading = up
 	u.mu.Unlock()
 	p, err := m.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
-	if err == nil {
-		p.Restored, err = m.restores.before(ctx, save.Step)
-	}
+	p.Restored = save.Round
 	u.mu.Lock()
 	u.uploading, u.lastRate = nil, up.rate()
 	u.mu.Unlock()
@@ -210,8 +216,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 
 // local returns the machine's identity of a snapshot, without edition and sign.
 func (snap *snapshot) local(m *member) group.Local {
-	view, round := m.resolve(snap.View, snap.Round)
-	return group.Local{View: view, Round: round, Step: snap.Step, Writing: snap.Writing}
+	return group.Local{View: m.resolve(snap.View), Round: snap.Round, Step: snap.Step, Writing: snap.Writing}
 }
 
 // reportDue reports complete checkpoints that are due to the machine, oldest first. With all,
@@ -233,7 +238,7 @@ func (m *member) reportDue(all bool) {
 	steps := u.pendingLocked()
 	for i := len(steps) - 1; i >= 0; i-- {
 		snap := u.snaps[steps[i]]
-		if snap.reported || !all && !snap.Committed {
+		if snap.reported || !all && !snap.Committed || !m.roundedLocked(snap) {
 			continue
 		}
 		snap.reported = true

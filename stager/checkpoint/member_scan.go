@@ -17,8 +17,8 @@ func restoredCopy(t tree, files []local) bool {
 	return err == nil && newerThan(files, info.ModTime()) == ""
 }
 
-// labelLocked sets the view and round of a checkpoint that is seen for the first time: those of
-// this node when its first file appeared. before is the earlier entry of the same name.
+// labelLocked sets the view of a checkpoint that is seen for the first time: that of this node
+// when its first file appeared. before is the earlier entry of the same name.
 func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	m := u.member
 	if m == nil {
@@ -28,7 +28,7 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		return
 	}
 	if e.files = files; before != nil && shares(files, before.files) {
-		e.view, e.round = before.view, before.round
+		e.view = before.view
 		return
 	}
 	first := time.Time{}
@@ -53,12 +53,12 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		e.view = beforeRun
 		return
 	}
-	e.view, e.round = m.at(first)
+	e.view = m.at(first)
 	if !m.hasSeen(e.step) { // no notification of the kernel reported it
 		m.post(group.Event{What: group.Expect})
 	}
 	m.sighted(e.step)
-	m.restores.note(e.step, before != nil)
+	m.rounds.note(e.step, files)
 }
 
 // newestOf returns the latest modification time of files.
@@ -103,13 +103,19 @@ func (u *Uploader) scanOf(step int64) *scan {
 
 // adoptLocked sets the fields of a complete checkpoint by which other nodes identify it.
 func (m *member) adoptLocked(snap *snapshot, e *entry, sign group.Sign) {
-	snap.View, snap.Round, snap.Sign = e.view, e.round, sign
-	view, round := m.resolve(e.view, e.round)
+	snap.View, snap.Sign = e.view, sign
+	snap.Round, snap.round = m.rounds.of(snap.Step)
+	m.identifyLocked(snap)
+}
+
+// identifyLocked counts which writing of its step a snapshot holds. The count depends on its view
+// and round.
+func (m *member) identifyLocked(snap *snapshot) {
 	done := m.u.shipped[snap.Name]
 	failed := m.u.failed[snap.Name]
 	sent := done.Step == snap.Step && done.Fingerprint != "" && done.Dir != "" || failed.step == snap.Step && failed.print != ""
-	l := group.Local{View: view, Round: round, Step: snap.Step}
-	l.Writing = m.countLocked(l, snap.print, snap.Files, sign >= group.SignOwn)
+	l := group.Local{View: m.resolve(snap.View), Round: snap.Round, Step: snap.Step}
+	l.Writing = m.countLocked(l, snap.print, snap.Files, snap.Sign >= group.SignOwn)
 	snap.Writing, snap.Edition = l.Writing, m.edition(l, snap.print, sent)
 }
 
@@ -122,8 +128,8 @@ func (m *member) signedLocked(snap *snapshot) {
 // sawLocked counts the writing of a checkpoint with final evidence, even if it cannot be held
 // now.
 func (m *member) sawLocked(e *entry, step int64, print string, files []local) {
-	view, round := m.resolve(e.view, e.round)
-	m.countLocked(group.Local{View: view, Round: round, Step: step}, print, files, true)
+	round, _ := m.rounds.of(step)
+	m.countLocked(group.Local{View: m.resolve(e.view), Round: round, Step: step}, print, files, true)
 }
 
 // expects returns what completes a checkpoint on this node: whether the completion files of
@@ -176,6 +182,6 @@ func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
 // sooner.
 func (m *member) expect(step int64) {
 	m.sighted(step)
-	m.restores.note(step, true)
+	m.rounds.note(step, nil)
 	m.post(group.Event{What: group.Expect})
 }

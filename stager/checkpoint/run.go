@@ -205,7 +205,7 @@ func (u *Uploader) linger(quiet *time.Duration) time.Duration {
 	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.QuietPeriod, DefaultQuietPeriod)+5*time.Second {
 		return 0
 	}
-	if view, _ := m.resolve("", 0); view == "" || m.writes() && !u.awaits() {
+	if m.resolve("") == "" || m.writes() && !u.awaits() {
 		return 0
 	}
 	m.post(group.Event{What: group.Expect})

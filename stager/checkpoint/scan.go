@@ -30,9 +30,8 @@ type entry struct {
 	fault   bool          // it may be complete but cannot be saved
 	wait    time.Duration // time until it is complete if nothing changes; 0: unknown
 
-	// With several nodes: the view and round of its files, and the files.
+	// With several nodes: the view of its files, and the files.
 	view  string
-	round int
 	files []local
 	late  string // a file that was written after the checkpoint was announced as complete
 }

@@ -44,7 +44,7 @@ type snapshot struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`
 
-	// With several nodes: the view of its files, how often the step was written there, which
+	// With several nodes: the view and round of its files, how often the step was written there, which
 	// files of that writing it has, and how this node knows that it is complete.
 	View    string     `json:"view,omitempty"`
 	Round   int        `json:"round,omitempty"`
@@ -56,6 +56,8 @@ type snapshot struct {
 	abandoned time.Time // when it was complete, if it is refused because it was abandoned; see failure
 	refused   error     // why the destination refuses it for now; it is kept until somebody decides
 	print     string    // the fingerprint of Files
+
+	round *roundSeen // where Round is read; nil: Round is right
 }
 
 // snapshotDir manages the snapshots of one output directory.

@@ -104,7 +104,7 @@ func (u *Uploader) Status() Status {
 	}
 	if u.member != nil {
 		s.Nodes, s.LastError = u.member.waitsFor(), cmp.Or(s.LastError, u.member.troubled())
-		s.View, _ = u.member.position()
+		s.View = u.member.view()
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.failed)) {
 		f := u.failed[name]

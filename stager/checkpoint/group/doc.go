@@ -51,7 +51,8 @@
 //  4. Save. When a checkpoint is complete on a node, the node with the job-wide sign
 //     announces it, or the lowest index that has its own sign. Announcements are numbered
 //     and created if absent, so all nodes see one order. Nothing is announced while a save
-//     is open, so nodes with slow uploads skip the same steps.
+//     is open, so nodes with slow uploads skip the same steps. A checkpoint is skipped when
+//     one that the trainer wrote later was announced; see Order below.
 //  5. Part. After reading an announcement, a node uploads its snapshot for that save, or
 //     scans its files again, and creates its part. A node without files creates an empty
 //     part. A node that cannot take part creates a failed part, which ends the save for
@@ -63,6 +64,16 @@
 //  7. A view ends when a member is replaced. Its checkpoints are never saved in another
 //     view. Saves for which all parts exist are still committed. Others are abandoned and
 //     reported.
+//
+// # Order
+//
+// Trainers go back to earlier steps, so numbers of steps do not order checkpoints. Two things do.
+// The round of a checkpoint is the number of the job's last restore agreement when its files
+// appeared; a later round is newer. In a round, the order is that in which a node saw checkpoints
+// complete. Trainers of a job wait for each other, so all nodes see the same order. An
+// announcement lists what its node saw before, for nodes that are behind. A node ends the save of
+// a checkpoint that is older than an announced one. The numbers of saves in a view are therefore
+// in the order of writing, and of two COMMITs of a view the one with the higher number is newer.
 //
 // # Writings
 //
@@ -78,7 +89,7 @@
 //     exists: what the node finds after reading the announcement may have been written
 //     after the sign. Files written after the node's scan began end the save;
 //   - a trainer restarts in the same pods without a restore by stager, so that no new round
-//     begins.
+//     begins. Counts start again in each round.
 //
 // A step that only some nodes write again is not saved.
 //

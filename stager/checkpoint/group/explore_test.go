@@ -155,7 +155,7 @@ func (sc *scenario) reached(w *world) bool {
 }
 
 func (sc *scenario) faults() bool {
-	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost > 0
+	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost+sc.restart > 0
 }
 
 // saved reports whether the last checkpoint of a job is committed. Another job may have replaced
@@ -208,6 +208,13 @@ var scenarios = []scenario{
 	{name: "rank0", n: 2, saves: []int64{1}, mode: "rank0"},
 	{name: "quiet", n: 2, saves: []int64{1}, mode: "quiet"},
 	{name: "re-save", n: 2, saves: []int64{1, 1}, mode: "each"},
+	{name: "rollback", n: 2, saves: []int64{2, 1}, mode: "each"},
+	{name: "rollback-job", n: 2, saves: []int64{2, 1}, mode: "job"},
+	{name: "rollback-crash", n: 2, saves: []int64{2, 1}, mode: "job", crash: 1},
+	{name: "rollback-again", n: 2, saves: []int64{1, 2, 1}, mode: "each", most: 400_000},
+	{name: "restart", n: 2, saves: []int64{1, 2}, mode: "job", restart: 1},
+	{name: "restart-each", n: 2, saves: []int64{1, 2}, mode: "each", restart: 1, most: 400_000},
+	{name: "restart-rank0", n: 2, saves: []int64{1, 2}, mode: "rank0", restart: 1},
 	{name: "crash", n: 2, saves: []int64{1}, mode: "job", crash: 1},
 	{name: "replace", n: 2, saves: []int64{1}, mode: "each", replace: 1, brief: true, most: 400_000},
 	{name: "replace-drain", n: 2, saves: []int64{1}, mode: "each", replace: 1, drain: true, brief: true, most: 400_000},

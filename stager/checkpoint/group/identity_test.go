@@ -41,8 +41,8 @@ func (a *actor) canon() []byte {
 		s.view, s.digests = View{Seq: s.view.Seq}, nil
 	}
 	b := make([]byte, 0, 4<<10)
-	b = appendAll(b, a.name, a.dead, a.drains, a.trainer, a.run, a.pos, a.half, a.whole, a.guessed, a.disk, a.held, a.counts,
-		m.member, m.view, m.log, m.round, m.ready, m.saves)
+	b = appendAll(b, a.name, a.dead, a.drains, a.trainer, a.run, a.round, a.pos, a.half, a.whole, a.guessed, a.disk, a.held, a.counts,
+		m.member, m.view, m.log, m.order, m.ready, m.saves)
 	for _, p := range a.pend {
 		b = appendAll(b, p.Do, p.For, p.Key, len(p.Body), p.Version)
 	}

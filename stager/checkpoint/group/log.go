@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -192,7 +191,7 @@ func (m *Machine) announce() {
 		m.waitLog(m.log.delay)
 		return
 	}
-	h := m.ready[len(m.ready)-1]
+	h := m.newest()
 	if !h.waited && (h.Sign == SignQuiet && m.on(3) || h.Sign == SignOwn && m.cfg.Index > 0) {
 		m.waitLog(m.stagger() + m.cfg.PollMin)
 		return
@@ -204,7 +203,7 @@ func (m *Machine) announce() {
 	m.log.mine = Announcement{
 		Header: Header{APIVersion: apiVersion, Kind: kindAnnouncement}, View: m.view.now.Digest, Save: m.log.next,
 		Step: h.Step, Round: h.Round, Writing: h.Writing, Edition: h.Edition, Scope: scope, By: m.cfg.Index,
-		Provisional: h.Sign == SignQuiet,
+		Provisional: h.Sign == SignQuiet, Before: m.seenBefore(h.writing()),
 	}
 	m.log.phase = logCreate
 	m.do(Action{Do: Create, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next), Body: encode(m.log.mine)})
@@ -238,11 +237,13 @@ func (m *Machine) completed(l Local) {
 	if !m.on(4) && m.replaceParts(l) {
 		return
 	}
-	if m.writtenAgain(l) {
+	m.noteOrder(l.writing())
+	if m.writtenAgain(l) || m.overtaken(l.writing()) {
 		m.report(Report{Topic: Skipped, Local: l, Step: l.Step})
 		return
 	}
 	m.hold(l)
+	m.skipOlder()
 	for i := range m.saves {
 		s := &m.saves[i]
 		if s.phase != saveWaitLocal || s.id.View != l.View {
@@ -250,7 +251,7 @@ func (m *Machine) completed(l Local) {
 		}
 		if h := m.match(s.what); h != nil {
 			m.begin(s)
-		} else if m.on(5) && later(l, s.what) {
+		} else if m.on(5) && m.before(s.what.writing(), l.writing()) {
 			why := fmt.Sprintf("node %d has saved step %d without step %d", m.cfg.Index, l.Step, s.what.Step)
 			if l.Step == s.what.Step {
 				why = fmt.Sprintf("node %d has a later writing of step %d", m.cfg.Index, l.Step)
@@ -345,11 +346,6 @@ func (l *Local) is(a Announcement) bool {
 	return l.of(a.Round, a.Step, a.Writing) && l.Edition == a.Edition
 }
 
-// later reports whether the trainer wrote l after the announced writing.
-func later(l Local, a Announcement) bool {
-	return cmp.Or(cmp.Compare(l.Round, a.Round), cmp.Compare(l.Step, a.Step), cmp.Compare(l.Writing, a.Writing), cmp.Compare(l.Edition, a.Edition)) > 0
-}
-
 // match returns the held checkpoint that belongs to an announcement, or nil.
 func (m *Machine) match(a Announcement) *held {
 	for i := range m.ready {
@@ -371,9 +367,8 @@ func (m *Machine) replaced(a Announcement) bool {
 // know records an announcement and skips what the trainer wrote before it.
 func (m *Machine) know(a Announcement) {
 	m.log.known = append(slices.Clone(m.log.known[max(0, len(m.log.known)-maxKnown+1):]), known{Announcement: a})
-	if m.on(5) {
-		m.skip(func(h *held) bool { return !later(h.Local, a) && !h.of(a.Round, a.Step, a.Writing) })
-	}
+	m.learnOrder(a)
+	m.skipOlder()
 }
 
 // skip drops held checkpoints and reports them.

@@ -13,12 +13,7 @@ type Config struct {
 	Boot  string // random, stored on the pod's volume
 	Pod   string // this run of the pod; empty: unknown
 	// Conflict selects the handling of another save's COMMIT of the same step.
-	Conflict Conflict
-	// View and Round are the position of this member before its process restarted; see
-	// [Machine.Position].
-	View  string
-	Round int
-
+	Conflict    Conflict
 	Lease       time.Duration // how long a record of another job must be unchanged
 	Beat        time.Duration // between heartbeats
 	Retry       time.Duration // after a store was unavailable
@@ -218,8 +213,8 @@ const (
 
 // Local is a checkpoint that is complete on this node and held in a snapshot.
 type Local struct {
-	View    string // when its first file was held; see Machine.Position
-	Round   int    // when its first file was held; see Machine.Position
+	View    string // when its first file appeared; see Machine.Position
+	Round   int    // the number of the job's last restore agreement then; 0: none
 	Step    int64
 	Writing int // how often the step was written in this round, from 1; see Writings
 	Edition int // which files of the writing, from 1: files may be added after it was saved
@@ -275,9 +270,9 @@ type Machine struct {
 	member membership
 	view   viewing
 	log    logging
-	round  int
-	ready  []held // not announced, in order of completion
-	saves  []save // open
+	order  []WritingOf // complete on this node, oldest first
+	ready  []held      // not announced
+	saves  []save      // open
 
 	out []Action
 }
@@ -287,8 +282,11 @@ type rules uint16
 
 func rule(n int) rules { return 1 << n }
 
-// ruleOfWritings, a part of rule 4: nodes compare which writing of a step they hold.
-const ruleOfWritings = 14
+// Parts of rules that have a number of their own.
+const (
+	ruleOfOrder    = 13 // part of rule 5: checkpoints are in the order in which they were written
+	ruleOfWritings = 14 // part of rule 4: nodes compare which writing of a step they hold
+)
 
 func (m *Machine) on(n int) bool { return m.off&rule(n) == 0 }
 
@@ -300,10 +298,10 @@ func New(cfg Config) (*Machine, error) {
 	return &Machine{cfg: cfg}, nil
 }
 
-// Position returns the view and round of the snapshots that the node takes from now on. ok is
-// false while there is no view; nothing can be saved then.
-func (m *Machine) Position() (view string, round int, ok bool) {
-	return m.view.now.Digest, m.round, m.view.now.Digest != ""
+// Position returns the view of the snapshots that the node takes from now on. ok is false while
+// there is no view; nothing can be saved then.
+func (m *Machine) Position() (view string, ok bool) {
+	return m.view.now.Digest, m.view.now.Digest != ""
 }
 
 // Open returns the saves that are neither committed nor abandoned.

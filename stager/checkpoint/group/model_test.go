@@ -53,6 +53,7 @@ type actor struct {
 	drains  bool // replaced, but still running
 	trainer trainerState
 	run     int
+	round   int  // of the last restore
 	pos     int  // in the scenario's saves
 	half    bool // half of the current save is written
 	whole   bool // the leader waits for the others
@@ -75,11 +76,11 @@ type scenario struct {
 	lazy   bool   // reads are pending, too, instead of immediate
 	brief  bool   // uploads, registration, and the start of a new view are immediate: other scenarios interleave them
 	// How often each event may happen:
-	crash, replace, resize, second, kill, lost, sweep int
-	drain                                             bool // a replaced member keeps running
-	victim                                            int  // the member whose pod is replaced, from 1; 0: any
-	most                                              int  // maximum number of states in the long form; 0: all
-	off                                               rules
+	crash, replace, resize, second, kill, lost, sweep, restart int
+	drain                                                      bool // a replaced member keeps running
+	victim                                                     int  // the member whose pod is replaced, from 1; 0: any
+	most                                                       int  // maximum number of states in the long form; 0: all
+	off                                                        rules
 }
 
 type object struct{ key, body string }
@@ -89,7 +90,7 @@ type world struct {
 	actors []*actor
 	store  []object // sorted by key
 	limbo  []Action // writes that may still happen after their response was lost
-	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
+	left   struct{ crash, replace, resize, second, kill, lost, sweep, restart int }
 	runs   int // number of trainer runs
 	done   []SaveID
 	vacant []Config // of removed pods that are not replaced yet
@@ -100,7 +101,7 @@ type world struct {
 func (sc *scenario) start() *world {
 	w := &world{sc: sc}
 	w.left.crash, w.left.replace, w.left.resize, w.left.second = sc.crash, sc.replace, sc.resize, sc.second
-	w.left.kill, w.left.lost, w.left.sweep = sc.kill, sc.lost, sc.sweep
+	w.left.kill, w.left.lost, w.left.sweep, w.left.restart = sc.kill, sc.lost, sc.sweep, sc.restart
 	w.begin("job-a", sc.n)
 	if sc.cold {
 		return w
@@ -446,6 +447,9 @@ func (w *world) checkCommit(act Action) {
 		if !c.Whole && !act.Joined.Provisional {
 			w.violated("COMMIT of half of the files of node %d", i)
 		}
+	}
+	if first != nil {
+		w.checkNewest(act, *first)
 	}
 }
 

@@ -35,7 +35,7 @@ func (w *world) next() []move {
 		c.write(l, &Event{})
 		moves = append(moves, move{"a delayed request arrives: " + describe(l), c, false})
 	}
-	moves = w.sweeper(moves)
+	moves = w.restarts(w.sweeper(moves))
 	if len(w.vacant) > 0 {
 		c, _ := w.clone(-1)
 		c.succeed()
@@ -249,8 +249,8 @@ func (w *world) now(a *actor) (step int64, writing int) {
 // of the step.
 func (w *world) hold(a *actor, whole bool) {
 	step, writing := w.now(a)
-	view, round, _ := a.m.Position()
-	h := holding{Local{View: view, Round: round, Step: step}, content{step, a.run, writing, whole}}
+	view, _ := a.m.Position()
+	h := holding{Local{View: view, Round: a.round, Step: step}, content{step, a.run, writing, whole}}
 	a.disk = append(slices.DeleteFunc(a.disk, func(o holding) bool { return o.Step == step }), h)
 }
 
@@ -374,9 +374,6 @@ func (w *world) faults(moves []move) []move {
 
 // restart clears the memory of a process. The content of its volume stays.
 func (w *world) restart(a *actor) {
-	if view, round, ok := a.m.Position(); ok {
-		a.cfg.View, a.cfg.Round = view, round
-	}
 	w.boot(a)
 	for a.m.view.now.Digest == "" && len(a.pend) > 0 { // the driver waits until the view is known
 		act := a.pend[0]

@@ -81,7 +81,7 @@ type Announcement struct {
 	View    string `json:"view"`
 	Save    int    `json:"save"` // its number, from 1
 	Step    int64  `json:"step"`
-	Round   int    `json:"round"`   // number of the preceding restore of the view
+	Round   int    `json:"round"`   // see [Local]
 	Writing int    `json:"writing"` // how often the step was written in the round, as counted by node By, from 1
 	Edition int    `json:"edition"` // which files of the writing, from 1
 	Scope   Scope  `json:"scope"`
@@ -89,6 +89,16 @@ type Announcement struct {
 	// Provisional reports that the announcing node has no sign. The save is then provisional
 	// whatever the other nodes have.
 	Provisional bool `json:"provisional,omitempty"`
+	// Before is what node By saw complete before, oldest first. From it, a node that has not seen
+	// Step complete yet knows which checkpoints are older.
+	Before []WritingOf `json:"before,omitempty"`
+}
+
+// WritingOf is one writing of a step by the trainer.
+type WritingOf struct {
+	Round   int   `json:"round"`
+	Step    int64 `json:"step"`
+	Writing int   `json:"writing"`
 }
 
 // Part is step-S/parts/<view>/<save>/<index>.json.
@@ -194,6 +204,9 @@ func (a *Announcement) check() error {
 	}
 	if !viewDigest.MatchString(a.View) || a.Save < 1 || a.Step < 0 || a.Round < 0 || a.Writing < 1 || a.Edition < 0 || a.By < 0 {
 		return fmt.Errorf("save %d of step %d (round %d, writing %d) in view %q cannot be", a.Save, a.Step, a.Round, a.Writing, a.View)
+	}
+	if len(a.Before) > maxBefore {
+		return fmt.Errorf("save %d names %d earlier checkpoints, more than %d", a.Save, len(a.Before), maxBefore)
 	}
 	if a.Scope != ScopeJob && a.Scope != ScopeNode {
 		return fmt.Errorf("unknown scope %q; known are %s, %s", a.Scope, ScopeJob, ScopeNode)

@@ -23,6 +23,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{3, scenario{n: 2, saves: []int64{1}, mode: "job", halves: true}, "COMMIT of half", false},
 		{4, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
 		{ruleOfWritings, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
+		{ruleOfOrder, scenario{n: 2, saves: []int64{2, 1}, mode: "job"}, "never committed", false},
 		{5, scenario{n: 2, saves: []int64{1, 2}, mode: "each"}, "is not committed", false},
 		{6, scenario{n: 2, saves: []int64{1}, mode: "each"}, "COMMIT without the part", false},
 		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1, victim: 2, brief: true}, "never committed", false},

@@ -122,6 +122,8 @@ func (m *Machine) begin(s *save) {
 	}
 	m.noteSign(s.what, sign)
 	switch {
+	case m.overtaken(s.what.writing()):
+		m.fail(s, fmt.Sprintf("node %d has saved another step since step %d", m.cfg.Index, s.what.Step))
 	case m.replaced(s.what) && m.on(ruleOfWritings):
 		m.fail(s, fmt.Sprintf("node %d has a later writing of step %d", m.cfg.Index, s.what.Step))
 	case sign >= SignOwn || sign > 0 && !m.on(3):

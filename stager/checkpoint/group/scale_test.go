@@ -185,10 +185,10 @@ func TestThousandMembersCommitWithinASecond(t *testing.T) {
 	f.run(func() bool { return false }, f.now+5*time.Minute)
 	before, began := f.requests, f.now
 	for i := range n { // node 7 has the job's sign; the others have files that appeared
-		view, round, _ := f.members[i].Position()
+		view, _ := f.members[i].Position()
 		f.push(timed{at: f.now, to: i, event: Event{What: Expect}})
 		if i == 7 {
-			f.push(timed{at: f.now + time.Second, to: i, event: Event{What: Complete, Local: Local{View: view, Round: round, Step: 100, Writing: 1, Edition: 1, Sign: SignJob}}})
+			f.push(timed{at: f.now + time.Second, to: i, event: Event{What: Complete, Local: Local{View: view, Step: 100, Writing: 1, Edition: 1, Sign: SignJob}}})
 		}
 	}
 	f.run(func() bool { return f.safe == n }, f.now+time.Hour)

@@ -185,10 +185,6 @@ func (m *Machine) adopt(v View) {
 	m.endView("the members of its view changed")
 	v.Boots = slices.Clone(v.Boots)
 	m.view.now, m.view.delay = v, 0
-	m.round = 0
-	if v.Digest == m.cfg.View {
-		m.round = m.cfg.Round
-	}
 	if m.on(2) {
 		m.skip(func(h *held) bool { return h.View != v.Digest })
 	}
