@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -36,6 +37,18 @@ func serve(t *testing.T, handle func(c net.Conn)) Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", l.Addr().String())
+	}
+}
+
+// pipe returns connections in memory, for tests in virtual time.
+func pipe(handle func(c net.Conn)) Dialer {
+	return func(context.Context) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			handle(far)
+		}()
+		return near, nil
 	}
 }
 
@@ -151,9 +164,11 @@ func TestWhatServersAnswer(t *testing.T) {
 	}
 }
 
-func TestASilentConnectionIsGivenUp(t *testing.T) {
+func TestASilentConnectionIsGivenUp(t *testing.T) { synctest.Test(t, silentConnection) }
+
+func silentConnection(t *testing.T) {
 	var conns atomic.Int32
-	c := client(t, serve(t, func(c net.Conn) {
+	c := client(t, pipe(func(c net.Conn) {
 		silent := conns.Add(1) == 1
 		for {
 			xid, arg, err := receive(c)
