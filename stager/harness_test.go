@@ -155,7 +155,7 @@ func (j *job) end() error {
 	case err := <-j.ended:
 		noGoroutines(j.t)
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		j.t.Fatalf("Run does not end; it is %+v", j.Snapshot())
 		return nil
 	}
@@ -172,7 +172,7 @@ func (j *job) finish() error {
 func noGoroutines(t *testing.T) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		left := ""
 		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
 			if strings.Contains(g, "stager-dev/stager/") && !strings.Contains(g, "testing.tRunner") {
@@ -192,7 +192,7 @@ func noGoroutines(t *testing.T) {
 // await waits until a condition is true.
 func (j *job) await(what string, so func() bool) {
 	j.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			j.t.Fatalf("it never comes to be so: %s; it is %+v", what, j.Snapshot())
 		}

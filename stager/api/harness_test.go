@@ -161,7 +161,7 @@ func (h *house) close() {
 func noGoroutines(t testing.TB) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
-	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		all := string(buf[:runtime.Stack(buf, true)])
 		left := ""
 		for _, g := range strings.Split(all, "\n\n")[1:] {
@@ -295,7 +295,7 @@ func (h *house) conns() int { return int(h.alive.Load()) }
 // settle waits until a condition is true.
 func (h *house) settle(so func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.t.Fatal("it never comes to be so")
 		}
