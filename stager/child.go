@@ -1,12 +1,9 @@
 package stager
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"syscall"
 
 	"github.com/stager-dev/stager/stager/process"
 )
@@ -42,17 +39,6 @@ func (e *StartError) Error() string { return fmt.Sprintf("the command cannot be 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ExitCode returns EX_USAGE for a command that is missing or not executable, since a retry cannot
-// help. It returns EX_TEMPFAIL for temporary failures of the machine.
-func (e *StartError) ExitCode() int {
-	for _, wrong := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission, syscall.ENOEXEC} {
-		if errors.Is(e.Err, wrong) {
-			return 64
-		}
-	}
-	return 75
-}
-
 // NotStartedError reports that the drain began before the inputs were ready, so the command never
 // ran.
 type NotStartedError struct{}
@@ -60,9 +46,6 @@ type NotStartedError struct{}
 func (*NotStartedError) Error() string {
 	return "the end came before the inputs were ready, so the command did not run; run it again and it goes on where it was"
 }
-
-// ExitCode returns EX_TEMPFAIL.
-func (*NotStartedError) ExitCode() int { return 75 }
 
 // run runs the command, forwards signals, and returns when it has exited: nil, a *ChildError, or a
 // *StartError. If stager is killed, the command continues, because its data are plain files.

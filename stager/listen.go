@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -29,9 +27,6 @@ func (e *SocketInUseError) Error() string {
 	return fmt.Sprintf("another stager listens on %s; end it, or give this one a --socket of its own", e.Path)
 }
 
-// ExitCode returns EX_TEMPFAIL: a retry helps once the other daemon has exited.
-func (e *SocketInUseError) ExitCode() int { return 75 }
-
 // PortError reports that stager cannot listen on the port.
 type PortError struct{ Err error }
 
@@ -42,14 +37,6 @@ func (e *PortError) Error() string {
 // Unwrap returns the cause.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// ExitCode returns EX_TEMPFAIL if another process uses the port, else EX_CONFIG.
-func (e *PortError) ExitCode() int {
-	if errors.Is(e.Err, unix.EADDRINUSE) {
-		return 75
-	}
-	return 78
-}
-
 // SocketError reports that the socket cannot be created.
 type SocketError struct{ Err error }
 
@@ -57,14 +44,6 @@ func (e *SocketError) Error() string { return "no place for the API's socket: " 
 
 // Unwrap returns the cause.
 func (e *SocketError) Unwrap() error { return e.Err }
-
-// ExitCode returns EX_NOPERM if permission is missing, else EX_CONFIG.
-func (e *SocketError) ExitCode() int {
-	if errors.Is(e.Err, fs.ErrPermission) {
-		return 77
-	}
-	return 78
-}
 
 // socket is a listener and the lock that reserves its path for this process. The lock is a separate
 // file: if two processes start at once, neither may remove the socket that the other has just

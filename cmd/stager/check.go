@@ -86,6 +86,3 @@ func runCheck(ctx context.Context, cfg check.Config) (*check.Report, error) {
 
 // stoppedError reports that a signal ended a check.
 type stoppedError struct{ *check.InterruptedError }
-
-// ExitCode returns the code for all interrupted commands.
-func (e *stoppedError) ExitCode() int { return exitTryAgain }

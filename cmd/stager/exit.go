@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 
@@ -15,8 +17,14 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/admission/setup"
+	"github.com/stager-dev/stager/stager/api"
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/explain"
+	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/sample"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -62,9 +70,6 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// ExitCode takes precedence over the parser's code.
-func (e *usageError) ExitCode() int { return exitUsage }
-
 // interruptedError reports that a signal ended the command.
 type interruptedError struct{ err error }
 
@@ -101,26 +106,17 @@ func report(w io.Writer, err error) int {
 // codeFor maps errors to exit codes.
 func codeFor(err error) int {
 	var (
-		faults      plan.Faults
-		interrupted *interruptedError
-		busy        *disk.BusyError
-		budget      *window.BudgetError
-		bad         *window.BadItemError
-		skipped     *window.SkippedError
-		unsaved     *stager.UnsavedError
-		code        interface{ ExitCode() int }
+		bad     *window.BadItemError
+		skipped *window.SkippedError
+		unsaved *stager.UnsavedError
 	)
+	if errors.As(err, &unsaved) { // for any reason
+		return exitTryAgain
+	}
+	if code, ok := codeForTypes(err); ok {
+		return code
+	}
 	switch {
-	case errors.As(err, &unsaved): // for any reason
-		return exitTryAgain
-	case errors.As(err, &code):
-		return code.ExitCode()
-	case errors.As(err, &faults):
-		return exitUsage
-	case errors.As(err, &interrupted), errors.As(err, &busy):
-		return exitTryAgain
-	case errors.As(err, &budget):
-		return exitConfig
 	case errors.Is(err, window.ErrCorrupt):
 		return exitCorrupt
 	case errors.Is(err, window.ErrGone):
@@ -143,6 +139,84 @@ func codeFor(err error) int {
 		return codeForDisk(err)
 	case errors.Is(err, context.Canceled):
 		return exitTryAgain
+	}
+	return exitSoftware
+}
+
+// codeForTypes maps the types of err and its causes. The outermost error with a code decides, as in
+// [errors.As].
+func codeForTypes(err error) (code int, ok bool) {
+	if code, ok := codeForType(err); ok {
+		return code, true
+	}
+	switch wrapped := err.(type) {
+	case interface{ Unwrap() error }:
+		if err := wrapped.Unwrap(); err != nil {
+			return codeForTypes(err)
+		}
+	case interface{ Unwrap() []error }:
+		for _, err := range wrapped.Unwrap() {
+			if code, ok := codeForTypes(err); ok {
+				return code, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// codeForType maps the types of errors that have a code, whatever their cause, and those whose
+// cause decides between two.
+func codeForType(err error) (code int, ok bool) {
+	switch e := err.(type) {
+	case *usageError, plan.Faults, jobspec.Faults, *setup.PolicyError:
+		return exitUsage, true
+	case *api.UnreachableError:
+		return exitUnavailable, true
+	case *interruptedError, *stoppedError, *disk.BusyError, *checkpoint.BusyError, *checkpoint.OmittedError, *stager.SocketInUseError, *stager.NotStartedError:
+		return exitTryAgain, true
+	case *sample.ArchiveError:
+		return exitCorrupt, true
+	case *plan.EnvError, *window.BudgetError, *sample.RoomError, *disk.OutsideError, *checkpoint.NodeError, *checkpoint.RefusedError:
+		return exitConfig, true
+	case *download.UnusableError:
+		return either(e.Damaged, exitCorrupt, exitConfig), true
+	case *stager.PortError:
+		return either(errors.Is(e.Err, syscall.EADDRINUSE), exitTryAgain, exitConfig), true
+	case *stager.SocketError:
+		return either(errors.Is(e.Err, fs.ErrPermission), exitPermission, exitConfig), true
+	case *stager.StartError:
+		return codeForStart(e.Err), true
+	case *api.RefusedError:
+		return codeForStatus(e.Status), true
+	}
+	return 0, false
+}
+
+func either(first bool, code, other int) int {
+	if first {
+		return code
+	}
+	return other
+}
+
+// codeForStart maps why a command could not be started. A command that is missing or not executable
+// stays so; other failures are of the machine, and may pass.
+func codeForStart(err error) int {
+	for _, wrong := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission, syscall.ENOEXEC} {
+		if errors.Is(err, wrong) {
+			return exitUsage
+		}
+	}
+	return exitTryAgain
+}
+
+// codeForStatus maps the HTTP status of an error response of the daemon.
+func codeForStatus(status int) int {
+	switch {
+	case status == http.StatusServiceUnavailable, status == http.StatusConflict, status == http.StatusInsufficientStorage:
+		return exitTryAgain
+	case status < http.StatusInternalServerError:
+		return exitUsage
 	}
 	return exitSoftware
 }

@@ -8,14 +8,21 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/admission/setup"
 	"github.com/stager-dev/stager/stager/api"
+	"github.com/stager-dev/stager/stager/check"
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/download"
+	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/sample"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -69,6 +76,18 @@ func TestExitCodes(t *testing.T) {
 		{&interruptedError{context.Canceled}, 75},
 		{context.Canceled, 75},
 
+		{jobspec.Faults{{}}, 64},
+		{&setup.PolicyError{Text: "no"}, 64},
+		{&stoppedError{new(check.InterruptedError)}, 75},
+		{&disk.OutsideError{}, 78},
+		{&sample.ArchiveError{Err: errors.New("cut")}, 76},
+		{&sample.RoomError{}, 78},
+		{&download.UnusableError{Err: errors.New("cut"), Damaged: true}, 76},
+		{&download.UnusableError{Err: errors.New("a link leads out")}, 78},
+		{&checkpoint.NodeError{Reason: "it has 2 nodes"}, 78},
+		{&checkpoint.OmittedError{}, 75},
+		{&checkpoint.RefusedError{Job: "job-a"}, 78},
+		{&checkpoint.BusyError{Dir: "/out"}, 75},
 		{&window.BudgetError{Have: 1, Need: 2}, 78},
 		{&disk.BusyError{}, 75},
 		{&window.BadItemError{Name: "s"}, 76},
@@ -79,6 +98,9 @@ func TestExitCodes(t *testing.T) {
 		{&stager.ChildError{Code: 3}, 3},
 		{&stager.ChildError{Code: 137}, 137},
 		{&stager.StartError{Err: fs.ErrNotExist}, 64},
+		{&stager.StartError{Err: exec.ErrNotFound}, 64},
+		{&stager.StartError{Err: fs.ErrPermission}, 64},
+		{&stager.StartError{Err: syscall.ENOEXEC}, 64},
 		{&stager.StartError{Err: syscall.EAGAIN}, 75},
 		{&stager.NotStartedError{}, 75},
 		{&stager.SocketInUseError{Path: "/s"}, 75},
@@ -92,6 +114,8 @@ func TestExitCodes(t *testing.T) {
 
 		{&api.UnreachableError{Socket: "/s", Err: syscall.ECONNREFUSED}, 69},
 		{&api.RefusedError{Status: http.StatusServiceUnavailable, Words: "not yet"}, 75},
+		{&api.RefusedError{Status: http.StatusConflict, Words: "it changed"}, 75},
+		{&api.RefusedError{Status: http.StatusInsufficientStorage, Words: "no space"}, 75},
 		{&api.RefusedError{Status: http.StatusNotFound, Words: "no such input"}, 64},
 		{&api.RefusedError{Status: http.StatusInternalServerError, Words: "lost"}, 70},
 	} {

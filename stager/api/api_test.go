@@ -247,10 +247,8 @@ func TestCommitAnswersThatFilesChanged(t *testing.T) {
 		t.Error("got no error of the end, want one that names what is not saved")
 	}
 	got := <-answered
-	var refused error = &RefusedError{Status: got.Code, Words: got.Body.String()}
-	var exits interface{ ExitCode() int }
-	if !errors.As(refused, &exits) || exits.ExitCode() != 75 || !strings.Contains(got.Body.String(), "commit it again when it is complete") {
-		t.Errorf("got %d %s, exit code %d, want 75 and what to do", got.Code, got.Body, exits.ExitCode())
+	if got.Code != http.StatusConflict || !strings.Contains(got.Body.String(), "commit it again when it is complete") {
+		t.Errorf("got %d %s, want 409 and what to do", got.Code, got.Body)
 	}
 }
 
@@ -295,8 +293,5 @@ func TestCommitWithoutRoomIsTriedAgain(t *testing.T) {
 	code := codeForCommit(backends.Errorf(backends.NoSpace, "hold", "last.pt", "no space"))
 	if code != http.StatusInsufficientStorage {
 		t.Errorf("got %d, want 507", code)
-	}
-	if exit := (&RefusedError{Status: code}).ExitCode(); exit != 75 {
-		t.Errorf("the command ends with %d, want 75", exit)
 	}
 }

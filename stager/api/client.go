@@ -29,9 +29,6 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// ExitCode returns EX_UNAVAILABLE, as for a store.
-func (e *UnreachableError) ExitCode() int { return 69 }
-
 // RefusedError is an error response of the daemon.
 type RefusedError struct {
 	Status int // HTTP status
@@ -39,17 +36,6 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string { return e.Words }
-
-// ExitCode returns the code for the status, which shows who must act.
-func (e *RefusedError) ExitCode() int {
-	switch {
-	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusConflict, e.Status == http.StatusInsufficientStorage:
-		return 75
-	case e.Status < http.StatusInternalServerError:
-		return 64
-	}
-	return 70
-}
 
 // Unready reports whether an error means that the daemon is not running yet, or not ready.
 func Unready(err error) bool {

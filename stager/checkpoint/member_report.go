@@ -16,9 +16,6 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("job %q is alive and saves to %s; give each job a destination of its own, such as with {job} in its URL", e.Job, e.Destination)
 }
 
-// ExitCode returns EX_CONFIG (78): a retry does not help.
-func (e *RefusedError) ExitCode() int { return 78 }
-
 // report forwards a report of the state machine to the log, the status, the metrics and waiting
 // goroutines.
 func (m *member) report(r group.Report) {

@@ -39,9 +39,6 @@ func (e *OmittedError) Error() string {
 	return text.String()
 }
 
-// ExitCode returns EX_TEMPFAIL: the user can correct the cause, and the rest is saved.
-func (e *OmittedError) ExitCode() int { return 75 }
-
 // omittedErr returns an *OmittedError, or nil when nothing was omitted.
 func omittedErr(omitted []Omission) error {
 	if len(omitted) == 0 {

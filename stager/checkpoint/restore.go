@@ -31,9 +31,6 @@ type NodeError struct{ Reason string }
 
 func (e *NodeError) Error() string { return e.Reason }
 
-// ExitCode returns EX_CONFIG: a retry does not help.
-func (e *NodeError) ExitCode() int { return 78 }
-
 // RestoreConfig configures Restore.
 type RestoreConfig struct {
 	Store    *backends.Store // the destination of the Uploader

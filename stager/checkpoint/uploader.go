@@ -189,9 +189,6 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("another stager saves %s; end it, or give each a directory of its own", e.Dir)
 }
 
-// ExitCode returns EX_TEMPFAIL: a retry succeeds once the other process has exited.
-func (e *BusyError) ExitCode() int { return 75 }
-
 // checkTimeout limits the check of the destination by New.
 const checkTimeout = 15 * time.Second
 

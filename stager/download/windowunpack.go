@@ -55,26 +55,25 @@ func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (e
 	return errors.Join(err, into.to.Close())
 }
 
-// unusable is an archive that stays invalid, however often it is fetched.
-type unusable struct {
-	err  error
-	code int
+// UnusableError reports an archive that stays invalid, however often it is fetched.
+type UnusableError struct {
+	Err     error
+	Damaged bool // its bytes are; otherwise it is whole and cannot be unpacked
 }
 
-func (e *unusable) Error() string   { return e.err.Error() }
-func (e *unusable) Unwrap() []error { return []error{window.ErrCorrupt, e.err} }
+func (e *UnusableError) Error() string { return e.Err.Error() }
 
-// ExitCode returns the code that a prefetch of the archive returns.
-func (e *unusable) ExitCode() int { return e.code }
+// Unwrap returns the cause, and ErrCorrupt so that a window skips the archive.
+func (e *UnusableError) Unwrap() []error { return []error{window.ErrCorrupt, e.Err} }
 
 // archiveForWindow is forWindow for archives.
 func archiveForWindow(err error) error {
 	var damaged *unpack.Damaged
 	switch {
 	case errors.As(err, &damaged):
-		return &unusable{err, 76}
+		return &UnusableError{Err: err, Damaged: true}
 	case isKind(err, backends.Invalid):
-		return &unusable{err, 78}
+		return &UnusableError{Err: err}
 	}
 	return forWindow(err)
 }

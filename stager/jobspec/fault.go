@@ -43,9 +43,6 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitCode returns EX_USAGE of sysexits.h: a retry cannot succeed.
-func (fs Faults) ExitCode() int { return 64 }
-
 // stop is the panic value of refuse. [catch] recovers it.
 type stop struct{ Fault }
 

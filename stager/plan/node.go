@@ -12,9 +12,6 @@ type EnvError struct{ Err error }
 
 func (e *EnvError) Error() string { return e.Err.Error() }
 
-// ExitCode returns EX_CONFIG of sysexits.h, also if the cause is Faults.
-func (e *EnvError) ExitCode() int { return 78 }
-
 // Unwrap returns the cause: [Faults] if it concerns fields of the plan.
 func (e *EnvError) Unwrap() error { return e.Err }
 

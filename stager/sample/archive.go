@@ -28,9 +28,6 @@ func (e *ArchiveError) Error() string {
 // Unwrap returns the cause.
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// ExitCode returns the code for a checksum that does not match.
-func (e *ArchiveError) ExitCode() int { return 76 }
-
 // format is an archive format. Samples of one format can be concatenated.
 type format struct {
 	name  string // for messages

@@ -309,9 +309,6 @@ func (e *RoomError) Error() string {
 	return fmt.Sprintf("a file of %d samples has %d bytes, and the bound is %d: make --size twice as much as a file at least, or --samples smaller", e.Samples, e.Need, e.Have)
 }
 
-// ExitCode returns EX_CONFIG.
-func (e *RoomError) ExitCode() int { return 78 }
-
 // Fetch writes a file: Sampler is a [window.Fetcher].
 func (s *Sampler) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
 	s.mu.Lock()

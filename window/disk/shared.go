@@ -29,9 +29,6 @@ func (e *OutsideError) Error() string {
 
 func (e *OutsideError) Unwrap() error { return e.Err }
 
-// ExitCode returns the exit code of a configuration error.
-func (e *OutsideError) ExitCode() int { return 78 }
-
 // mostLinks is the maximum number of links that are followed in a path, as in the kernel.
 const mostLinks = 40
 

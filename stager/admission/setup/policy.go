@@ -23,9 +23,6 @@ type PolicyError struct{ Text string }
 
 func (e *PolicyError) Error() string { return e.Text }
 
-// ExitCode returns EX_USAGE of sysexits.h.
-func (e *PolicyError) ExitCode() int { return 64 }
-
 // Policy returns a MutatingAdmissionPolicy of Kubernetes 1.36 and its binding. They inject stager
 // with one plan into the pods of Jobs that have the label stager.dev/plan: NAME. The first
 // container is the one that uses the data. A policy can neither read plans from annotations nor
