@@ -43,6 +43,9 @@ func (u *Uploader) scan(ended bool) error {
 	defer u.directory.Unlock()
 	began := time.Now()
 	u.holding.Store(0)
+	if err := errors.Join(u.restoreMode(private), u.restoreMode(snapshotsName)); err != nil {
+		return err
+	}
 	entries, err := fs.ReadDir(disk.FS(u.root), ".")
 	if err != nil {
 		return fmt.Errorf("the output directory: %w", err)

@@ -325,6 +325,9 @@ func openOutput(dir string) (*os.Root, error) {
 // begin locks the directory, loads the state of an earlier process, and checks the store.
 func (u *Uploader) begin() error {
 	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
+	if err := u.restoreModes(); err != nil {
+		return err
+	}
 	lock, err := disk.AcquireFile(u.root, private+"/uploader.lock")
 	if errors.As(err, new(*disk.BusyError)) {
 		return &BusyError{u.cfg.Dir}
