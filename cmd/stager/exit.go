@@ -149,7 +149,7 @@ func codeForTypes(err error) (code int, ok bool) {
 	if code, ok := codeForType(err); ok {
 		return code, true
 	}
-	switch wrapped := err.(type) {
+	switch wrapped := err.(type) { //nolint:errorlint // this is the walk through the causes
 	case interface{ Unwrap() error }:
 		if err := wrapped.Unwrap(); err != nil {
 			return codeForTypes(err)
@@ -167,7 +167,7 @@ func codeForTypes(err error) (code int, ok bool) {
 // codeForType maps the types of errors that have a code, whatever their cause, and those whose
 // cause decides between two.
 func codeForType(err error) (code int, ok bool) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // codeForTypes walks through the causes
 	case *usageError, plan.Faults, jobspec.Faults, *setup.PolicyError:
 		return exitUsage, true
 	case *api.UnreachableError:
