@@ -38,7 +38,7 @@ type record struct {
 	dir     *disk.Dir
 	source  string
 	seed    maphash.Seed
-	marks   []mark // sorted by path; only the latest for each path
+	marks   []mark // sorted by path, latest first; see current
 	lines   int    // number of lines about files, of all runs
 	torn    bool   // the last line is incomplete
 	suspect bool   // a power failure interrupted a run
@@ -149,8 +149,21 @@ func (r *record) load() error {
 	slices.SortFunc(r.marks, func(a, b mark) int {
 		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(b.line, a.line))
 	})
-	r.marks = slices.CompactFunc(r.marks, func(a, b mark) bool { return a.path == b.path })
+	r.marks = current(r.marks)
 	return err
+}
+
+// current keeps the latest line for each path. If that is lost, it also keeps the latest valid one:
+// the power failure may have taken the new file's name, so the file that it was to replace is there.
+func current(sorted []mark) []mark {
+	kept := sorted[:0]
+	path, valid := uint64(0), false // of the last mark kept
+	for _, m := range sorted {
+		if m.path != path || !valid && m.version != 0 {
+			kept, path, valid = append(kept, m), m.path, m.version != 0
+		}
+	}
+	return kept
 }
 
 // eachLine calls f with each line, except those longer than mostLine; whole reports whether the
@@ -225,8 +238,11 @@ const (
 // judge compares a local file with the object for its path.
 func (r *record) judge(obj backends.Object, now disk.State) standing {
 	same := now.Size == obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
-	m, known := r.find(obj.Key)
-	if known && r.wrote(m, now) {
+	marks := r.find(obj.Key)
+	for _, m := range marks {
+		if !r.wrote(m, now) {
+			continue
+		}
 		// If the store has neither versions nor times, only the size can be compared.
 		current := (obj.Version != "" || obj.ModTime.IsZero() || same) &&
 			now.Size == obj.Size && m.version == r.hash("version", string(obj.Version))
@@ -247,7 +263,7 @@ func (r *record) judge(obj backends.Object, now disk.State) standing {
 		return foreign
 	case r.suspect:
 		return ours
-	case known:
+	case len(marks) > 0:
 		return touched
 	}
 	return alike
@@ -263,13 +279,16 @@ func (r *record) wrote(m mark, now disk.State) bool {
 	return now.Mode.IsRegular() && m.file == r.fileHash(now.Size, now.ModTime.Unix(), ino)
 }
 
-// find returns the latest line about a path of this source.
-func (r *record) find(path string) (mark, bool) {
-	i, known := slices.BinarySearchFunc(r.marks, r.hash(r.source, path), func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
-	if !known {
-		return mark{}, false
+// find returns the lines about a path of this source that may describe the file there, latest first;
+// see current.
+func (r *record) find(path string) []mark {
+	hash := r.hash(r.source, path)
+	first, _ := slices.BinarySearchFunc(r.marks, hash, func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
+	end := first
+	for end < len(r.marks) && r.marks[end].path == hash {
+		end++
 	}
-	return r.marks[i], true
+	return r.marks[first:end]
 }
 
 // begin writes the first line of this run and makes it durable: from here on files may appear that

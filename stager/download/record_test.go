@@ -34,6 +34,8 @@ func TestRecordJudges(t *testing.T) {
 		exact  = `{"path":"k","size":5,"mtime":100,"version":"v1","ino":7,"ctime":1700}`
 		other  = `{"path":"k","size":5,"mtime":100,"version":"v1","ino":8,"ctime":1700}`
 		older  = `{"path":"k","size":5,"mtime":100,"version":"v1","ino":7,"ctime":1600}`
+		later  = `{"path":"k","size":5,"mtime":200,"version":"v2","ino":9,"ctime":2700}`
+		last   = `{"path":"k","size":5,"mtime":300,"version":"v3","ino":10,"ctime":3700}`
 		synced = `{"synced":true}`
 	)
 	for _, tt := range []struct {
@@ -73,6 +75,12 @@ func TestRecordJudges(t *testing.T) {
 		{"another file, a newer object", []string{here, other, synced}, object(5, 200, "v2"), written(5, 100), foreign},
 		{"changed since, with its time set back", []string{here, older, synced}, object(5, 100, "v1"), written(5, 100), touched},
 		{"changed since, a newer object", []string{here, older, synced}, object(5, 200, "v2"), written(5, 100), ours},
+		{"replaced before a power failure that lost the name", []string{here, exact, synced, before, later}, object(5, 200, "v2"), written(5, 100), ours},
+		{"replaced twice before power failures", []string{here, exact, synced, before, later, before, last}, object(5, 300, "v3"), written(5, 100), ours},
+		{"replaced before a power failure, and the name is there", []string{here, exact, synced, before, later}, object(5, 200, "v2"), written(5, 200), ours},
+		{"replaced before a power failure, and the object is as before", []string{here, exact, synced, before, later}, object(5, 100, "v1"), written(5, 100), warm},
+		{"replaced before a power failure, and another file is there", []string{here, exact, synced, before, later}, object(5, 200, "v2"), written(5, 101), foreign},
+		{"replaced and synced, and an older file is there", []string{here, exact, synced, here, later, synced}, object(5, 200, "v2"), written(5, 100), foreign},
 		{"a long line", []string{here, exact, synced, `{"path":"` + strings.Repeat("x", 3<<20) + `"}`}, object(5, 100, "v1"), written(5, 100), warm},
 		{"rubbish", []string{"\x00", "[]", here, file, "{", synced}, object(5, 100, "v1"), written(5, 100), warm},
 	} {

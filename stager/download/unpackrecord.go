@@ -36,11 +36,12 @@ func (r *record) addDir(obj backends.Object, directory string, kept disk.State, 
 // contents if the directory is current. known reports whether an earlier run created a directory
 // there.
 func (r *record) judgeDir(obj backends.Object, directory string, now disk.State) (made *unpack.Contents, known bool) {
-	m, found := r.find(directory)
-	c, known := r.dirs[m.path]
-	if !found || !known {
+	c, known := r.dirs[r.hash(r.source, directory)]
+	marks := r.find(directory)
+	if len(marks) == 0 || !known {
 		return nil, false
 	}
+	m := marks[0]
 	l := line{Size: obj.Size, Version: archiveVersion(obj)}
 	same := m.changed == 0 || m.changed == r.changedHash(int64(now.Inode)) // for a directory the field holds the inode
 	if same && m.file == r.fileHash(dirSize, now.ModTime.UnixNano(), 0) && m.version == r.hash("archive", l.archive()) {
@@ -61,6 +62,6 @@ func (r *record) unpacked(obj backends.Object, directory string, info fs.FileInf
 	if !info.Mode().IsRegular() {
 		return false
 	}
-	m, found := r.find(directory)
-	return found && m.file == r.fileHash(dirSize, info.ModTime().UnixNano(), 0) || info.ModTime().Equal(obj.ModTime)
+	marks := r.find(directory)
+	return len(marks) > 0 && marks[0].file == r.fileHash(dirSize, info.ModTime().UnixNano(), 0) || info.ModTime().Equal(obj.ModTime)
 }
