@@ -180,10 +180,14 @@ func silentConnection(t *testing.T) {
 			}
 		}
 	}), Options{Silence: 50 * time.Millisecond})
+	began := time.Now()
 	_, err := call(t.Context(), c, 5)
 	var broken *BrokenError
 	if !errors.As(err, &broken) || !strings.Contains(err.Error(), "did not answer for 50ms") {
 		t.Errorf("a silent server: %v", err)
+	}
+	if took := time.Since(began); took != 50*time.Millisecond {
+		t.Errorf("a silent server was given up after %v, want 50ms", took)
 	}
 	if v, err := call(t.Context(), c, 5); v != 5 || err != nil {
 		t.Errorf("on the next connection: %d, %v", v, err)
