@@ -240,7 +240,13 @@ func (j *job) deletes(t *testing.T, pod string, flags ...string) {
 // letGo lets a main container go on that waits for /tmp/go.
 func (j *job) letGo(t *testing.T, pod string) {
 	t.Helper()
-	if _, err := j.c.kubectl(t.Context(), "", "exec", pod, "-c", "main", "--", "touch", "/tmp/go"); err != nil {
+	j.touch(t, pod, "/tmp/go")
+}
+
+// touch makes empty files in a pod's main container.
+func (j *job) touch(t *testing.T, pod string, files ...string) {
+	t.Helper()
+	if _, err := j.c.kubectl(t.Context(), "", append([]string{"exec", pod, "-c", "main", "--", "touch"}, files...)...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,14 +37,17 @@ var severalNodes = []row{
 		annotations: []string{slowly, together},
 		job:         "completions: 4\nparallelism: 4\ncompletionMode: Indexed\nbackoffLimit: 4\n", pod: "restartPolicy: Never\n",
 		main: saveTogether + `echo begun; until test -e /tmp/go; do sleep 0.2; done
-		test -e /tmp/later || { save 1 0; save 2 12; echo saved; until test -e /tmp/later; do sleep 0.2; done; }
+		test -e /tmp/later || { save 1 0; until test -e /tmp/two; do sleep 0.2; done; save 2 12; echo saved; until test -e /tmp/later; do sleep 0.2; done; }
 		save 3 0`,
 		do: func(t *testing.T, j *job) {
 			pods := j.nodes(t, 4)
 			for _, pod := range pods {
 				j.letGo(t, pod)
 			}
-			j.whole(t, 1, 4)
+			j.whole(t, 1, 4) // before step 2 is there, which is saved instead where both wait
+			for _, pod := range pods {
+				j.touch(t, pod, "/tmp/two")
+			}
 			j.said(t, "2", "saved")
 			j.deletes(t, pods[2])
 			j.until(t, "node 2 is replaced", func(ctx context.Context) bool {
@@ -59,9 +62,7 @@ var severalNodes = []row{
 			})
 			j.viewed(t, pods) // what a node writes before belongs to the view before
 			for _, pod := range pods {
-				if _, err := j.c.kubectl(t.Context(), "", "exec", pod, "-c", "main", "--", "touch", "/tmp/later", "/tmp/go"); err != nil {
-					t.Fatal(err)
-				}
+				j.touch(t, pod, "/tmp/later", "/tmp/go")
 			}
 		},
 		also: func(t *testing.T, j *job) {
