@@ -107,8 +107,8 @@ var losses = []loss{
 	{
 		name: "a shard is refused three times", plan: window("", ""), setup: func(q *quiet) { q.shards(2) },
 		work:   func(q *quiet) { q.refuse(3) },
-		status: `"error":"[^"]*cannot be delivered: readers refused it[^"]*torn`,
-		log:    []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn"}, code: 76, term: true,
+		status: `"error":"[^"]*cannot be delivered: readers rejected it[^"]*torn`,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn"}, code: 76, term: true,
 		moves: []string{"stager_window_delivered_total", "stager_window_redelivered_total", "stager_window_items", "stager_window_limit_bytes", "stager_window_bytes", "stager_window_peak_bytes"},
 	},
 	{
