@@ -1,6 +1,9 @@
 package backends
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // Skipped is a directory entry that a listing found but does not yield.
 type Skipped struct {
@@ -16,6 +19,18 @@ type skippedKey struct{}
 // a failure may report an entry again. Protocols without directories skip nothing.
 func WithSkipped(ctx context.Context, tell func(Skipped)) context.Context {
 	return context.WithValue(ctx, skippedKey{}, tell)
+}
+
+// skippedBelow returns a context that reports the keys of skipped entries without a prefix.
+func skippedBelow(ctx context.Context, prefix string) context.Context {
+	tell, ok := ctx.Value(skippedKey{}).(func(Skipped))
+	if !ok || prefix == "" {
+		return ctx
+	}
+	return WithSkipped(ctx, func(s Skipped) {
+		s.Key = strings.TrimPrefix(s.Key, prefix)
+		tell(s)
+	})
 }
 
 // Skip reports a skipped entry to the function set by WithSkipped, if any.

@@ -198,6 +198,7 @@ func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
 // List yields the objects below prefix; see Source. After a failure it resumes behind the last key
 // that it yielded.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
+	ctx = skippedBelow(ctx, s.prefix)
 	return func(yield func(Object, error) bool) {
 		last, stopped := "", false
 		err := s.retry(ctx, "list", prefix, func(ctx context.Context, watchdog *stallDetector) error {

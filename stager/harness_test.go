@@ -93,7 +93,7 @@ func (j *job) registry() *backends.Registry {
 		}}
 	}
 	return backends.NewRegistry(scheme("mem", j.mem), scheme("dead", dead{j.mem}), scheme("gated", gated{j.mem, j.gate}),
-		scheme("full", full{j.mem, false}), scheme("slow", full{j.mem, true}))
+		scheme("full", full{j.mem, false}), scheme("vanishing", vanishing{j.mem}), scheme("slow", full{j.mem, true}))
 }
 
 // newJob returns a job with the inputs and outputs of a plan; DIR in it is replaced by its

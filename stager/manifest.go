@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"path"
 	"slices"
@@ -57,18 +56,19 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 	counts := classes || spec.Order.Equal()
 	grouped := spec.Window.Grouped()
 	groups := plan.NewGroups(*spec.Window, disk.Room, 0)
-	from := store.List(ctx, "")
-	if counts && source.Index == "" && !grouped {
-		from = aside(from, func(obj backends.Object) bool {
-			if !strings.HasSuffix(obj.Key, ".json") {
-				return false
-			}
-			besides[obj.Key] = obj
+	chosen := listing(spec)
+	chosen.Skipped = plan.LogSkipped(d.log.With("input", spec.Name))
+	chosen.Aside = func(obj backends.Object) bool {
+		if obj.Key == source.Index || obj.Key == spec.Order.List {
 			return true
-		})
+		}
+		beside := counts && source.Index == "" && !grouped && strings.HasSuffix(obj.Key, ".json")
+		if beside {
+			besides[obj.Key] = obj
+		}
+		return beside
 	}
-	from = aside(from, func(obj backends.Object) bool { return obj.Key == source.Index || obj.Key == spec.Order.List })
-	for obj, err := range listing(spec).Choose(store.Name(), from) {
+	for obj, err := range chosen.Objects(ctx, store) {
 		if err != nil {
 			return m, err
 		}
@@ -109,20 +109,6 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 		return m, err
 	}
 	return m, m.Count(&index, classes)
-}
-
-// aside removes the objects that pick accepts from a listing.
-func aside(from iter.Seq2[backends.Object, error], pick func(backends.Object) bool) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		for obj, err := range from {
-			if err == nil && pick(obj) {
-				continue
-			}
-			if !yield(obj, err) {
-				return
-			}
-		}
-	}
 }
 
 // readAside reads a file that the plan names besides its data: an object of the source, or a URL,

@@ -1,13 +1,50 @@
 package stager
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
 )
+
+// vanishing is a store in whose listings a file was removed meanwhile, and which has a FIFO.
+type vanishing struct{ backends.Backend }
+
+func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		backends.Skip(ctx, backends.Skipped{Key: prefix + "fifo", What: "a FIFO"})
+		backends.Skip(ctx, backends.Skipped{Key: prefix + "gone.tar", What: "a file", Vanished: true})
+		for obj, err := range v.Backend.List(ctx, prefix) {
+			if !yield(obj, err) {
+				return
+			}
+		}
+	}
+}
+
+// A window over a directory from which a file was removed during the listing delivered the others,
+// and the epoch was complete.
+func TestWindowOfWhatVanishesIsAnError(t *testing.T) {
+	for exclude, want := range map[string]backends.Kind{"": backends.Changed, ", exclude: [gone*]": backends.Unknown} {
+		j := newJob(t, "  inputs:\n"+strings.Replace(strings.Replace(windowInput, "mem://", "vanishing://", 1), ", mode:", exclude+", mode:", 1))
+		j.start()
+		j.await("it is listed", func() bool {
+			in := j.Snapshot().Inputs[0]
+			return in.Error != "" || in.Window != nil
+		})
+		if got := j.Snapshot().Inputs[0].Error; strings.Contains(got, "gone.tar") != (want == backends.Changed) {
+			t.Errorf("with %q got the error %q, want kind %v", exclude, got, want)
+		}
+		if got := backends.KindOf(j.finish()); got != want {
+			t.Errorf("with %q got kind %v, want %v", exclude, got, want)
+		}
+	}
+}
 
 // For a dataset that was written class by class, the classes are mixed, leases report samples, and
 // the quality of the delivered order is reported.

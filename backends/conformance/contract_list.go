@@ -88,8 +88,7 @@ func listRemoved(c *check) {
 	var reported []string
 	ctx := backends.WithSkipped(c.ctx, func(s backends.Skipped) {
 		if s.Vanished {
-			_, below, _ := strings.Cut(s.Key[max(strings.LastIndex(s.Key, dirPrefix), 0):], "/")
-			reported = append(reported, below)
+			reported = append(reported, s.Key)
 		}
 	})
 	var listed []string

@@ -44,7 +44,7 @@ func (l *lister) dir(dir string) bool {
 	l.depth++
 	defer func() { l.depth-- }()
 	var order order
-	after := ""
+	after, empty := "", true
 	for more := true; more; {
 		var page []*hdfs.FileStatus
 		err := l.store.with(l.ctx, "list", l.prefix, func(s *session) (err error) {
@@ -68,6 +68,7 @@ func (l *lister) dir(dir string) bool {
 			}
 			after = name
 			if l.wanted(path.Join(dir, name), st) {
+				empty = false
 				e := entry{name: name, object: describe(path.Join(dir, name), st)}
 				if isDir(st) {
 					e.name += "/"
@@ -79,6 +80,9 @@ func (l *lister) dir(dir string) bool {
 			}
 		}
 		more = more && len(page) > 0
+	}
+	if empty && l.depth > 1 {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
 	}
 	return l.drain(&order, "", true)
 }

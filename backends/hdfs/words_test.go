@@ -72,6 +72,14 @@ func TestFilesThatAreNotPlain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var skipped []string
+	listing := backends.WithSkipped(t.Context(), func(s backends.Skipped) { skipped = append(skipped, s.Key+": "+s.What) })
+	for obj, err := range s.List(listing, "") {
+		t.Errorf("got %q, %v; want no object", obj.Key, err)
+	}
+	if want := []string{"coded/: a directory without files", "zone/: a directory without files"}; !slices.Equal(skipped, want) {
+		t.Errorf("the list skips %q, want %q", skipped, want)
+	}
 	admin(t, "createEncryptionZone", arguments{"src": dir + "zone", "keyName": "stager"})
 	admin(t, "enableErasureCodingPolicy", arguments{"ecPolicyName": "XOR-2-1-1024k"})
 	admin(t, "setErasureCodingPolicy", arguments{"src": dir + "coded", "ecPolicyName": "XOR-2-1-1024k"})

@@ -210,6 +210,20 @@ func keys(t *testing.T, store *backends.Store, prefix string) string {
 	return strings.Join(got, " ")
 }
 
+// skipped returns the entries that a listing does not yield, and why.
+func skipped(t *testing.T, store *backends.Store) string {
+	t.Helper()
+	var got []string
+	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got = append(got, s.Key+": "+s.What) })
+	for _, err := range store.List(ctx, "") {
+		if err != nil {
+			t.Fatalf("List: %v", err)
+		}
+	}
+	slices.Sort(got)
+	return strings.Join(got, " ")
+}
+
 func TestVersion3AsksToWait(t *testing.T) {
 	eachDouble(t, "", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("data/k", []byte("x"))
@@ -235,9 +249,13 @@ func TestLinks(t *testing.T) {
 		s.Symlink("nothing", "data/nowhere")
 		s.Symlink("x/y", "data/x")
 		s.Symlink("..", "data/v1/up")
+		s.Mkdir("data/empty")
 		const want = "current/a current/again current/b0 one v1/a v1/again v1/b0"
 		if got := keys(t, store, ""); got != want {
 			t.Errorf("List: %q, want %q", got, want)
+		}
+		if got, want := skipped(t, store), "empty/: a directory without files nowhere: a link that leads nowhere x: a link that leads nowhere"; got != want {
+			t.Errorf("List skips %q, want %q", got, want)
 		}
 		if got := keys(t, store, "current/a"); got != "current/a current/again" {
 			t.Errorf("List of a prefix behind a link: %q", got)

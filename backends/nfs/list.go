@@ -66,6 +66,9 @@ func (l *lister) dir(dir, at string) bool {
 		l.yield(backends.Object{}, err)
 		return false
 	}
+	if len(entries) == 0 && len(l.within) > 1 {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
+	}
 	for i, e := range entries {
 		if err := ended(l.ctx, "list", l.prefix); err != nil {
 			l.yield(backends.Object{}, err)
@@ -115,11 +118,13 @@ func (l *lister) read(dir, at string) (entries []entry, err error) {
 	}
 	kept := entries[:0]
 	for _, e := range entries {
+		skip := func(what string) { backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.Name), What: what}) }
 		if e.Attr.Type == remote.Symlink {
 			e.Attr, e.at, err = l.links.stat(l.ctx, e.at)
 			switch remote.StatusOf(err) {
 			case remote.NoEnt, remote.NotDir:
-				continue // dangling link
+				skip("a link that leads nowhere")
+				continue
 			}
 			if err != nil {
 				return nil, err
@@ -129,8 +134,12 @@ func (l *lister) read(dir, at string) (entries []entry, err error) {
 		case remote.Directory:
 			e.Name += "/"
 		case remote.Regular:
+		case remote.FIFO:
+			skip("a FIFO")
+			continue
 		default:
-			continue // a device or a socket
+			skip("a device or a socket")
+			continue
 		}
 		kept = append(kept, e)
 	}

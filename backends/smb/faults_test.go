@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -249,6 +250,27 @@ func TestDeleteLeavesNoEmptyDirs(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(s.Env["SMB_DIR"], "prune", name)); (err == nil) != want {
 			t.Errorf("%s is there: %v (%v), want %v", name, err == nil, err, want)
 		}
+	}
+}
+
+func TestListingNamesEmptyDirs(t *testing.T) {
+	s := need(t, "plain")
+	store := openLive(t, s, "data/sparse/")
+	if _, err := store.PutBytes(t.Context(), "a/one", nil, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.Env["SMB_DIR"], "sparse", "empty", "deep"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var skipped []string
+	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { skipped = append(skipped, s.Key+": "+s.What) })
+	for _, err := range store.List(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"empty/deep/: a directory without files"}; !slices.Equal(skipped, want) {
+		t.Errorf("the list skips %q, want %q", skipped, want)
 	}
 }
 

@@ -127,6 +127,9 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 		}
 		kept = append(kept, e)
 	}
+	if len(kept) == 0 && len(l.within) > 1 {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
+	}
 	slices.SortFunc(kept, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return kept, nil
 }

@@ -43,7 +43,8 @@ func (c packCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	}
 	// Nodes share the shards, not the files.
 	packed, err := pack.Open(ctx, pack.Config{
-		Src: cfg.Src, Listing: plan.Listing{Filter: cfg.Listing.Filter}, Size: int64(c.ShardSize), Prefix: c.Prefix, Shuffle: c.Shuffle,
+		Src: cfg.Src, Listing: plan.Listing{Filter: cfg.Listing.Filter, Skipped: plan.LogSkipped(log)},
+		Size: int64(c.ShardSize), Prefix: c.Prefix, Shuffle: c.Shuffle,
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,10 @@
 package trial
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,7 +27,32 @@ const onSmallDisk = `exec unshare --mount sh -c 'mount -t tmpfs -o size=256k tmp
 // mirror is an output of plain files.
 const mirror = "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, quietPeriod: 10ms, required: true}\n"
 
+// notCopied are the words about what contentlessSource puts into a source.
+var notCopied = []string{`no content and is not copied.*pipe.*FIFO`, `no content and is not copied.*sock.*socket`, `no content and is not copied.*empty/deep/.*directory without files`}
+
 var moreLosses = []loss{
+	{name: "what is fetched has a FIFO and an empty directory", args: []string{"prefetch", "URL/src/", "DIR/to"}, setup: (*quiet).contentlessSource, log: notCopied, code: 0},
+	{name: "what is copied has a FIFO and an empty directory", args: []string{"copy", "URL/src/", "URL/to/"}, setup: (*quiet).contentlessSource, log: notCopied, code: 0},
+	{name: "what is packed has a FIFO and an empty directory", args: []string{"pack", "URL/src/", "URL/to/"}, setup: (*quiet).contentlessSource, log: notCopied, code: 0},
+	{
+		name: "the source of a window has a FIFO and an empty directory", plan: window("", ""), setup: (*quiet).contentlessSource,
+		work: func(q *quiet) { q.take(1) }, status: `"name":"train"`, log: notCopied, code: 0, term: true,
+	},
+	{
+		name: "a packing is verified that was made with another seed", args: []string{"pack", "--verify", "--shuffle", "2", "URL/src/", "URL/to/"},
+		setup: func(q *quiet) {
+			q.shards(9)
+			if out, err := exec.Command(q.binary, "pack", "--shuffle", "1", q.here("URL/src/"), q.here("URL/to/")).CombinedOutput(); err != nil {
+				q.t.Fatalf("%v: %s", err, out)
+			}
+		},
+		log: []string{`"shard-000000.tar" differs: its bytes`, "it is not whole"}, code: 76,
+	},
+	{
+		name: "an archive has more directories than fit into the limit", args: []string{"prefetch", "--unpack", "auto", "--max-bytes", "1Mi", "URL/src/", "DIR/to"},
+		setup: func(q *quiet) { q.directories(5000) },
+		log:   []string{"many.tar.gz: with .* bytes would be here, but at most 1048576 are allowed"}, code: 78,
+	},
 	{
 		name: "what is pushed has a FIFO and a socket", args: []string{"push", "DIR/src", "URL/to/"},
 		setup: func(q *quiet) { q.write("src/a", "x"); q.contentless("src") },
@@ -134,7 +163,7 @@ var moreLosses = []loss{
 			q.take(1)
 		},
 		status: `"skipped":\[{"name":"shard-0.tar"`,
-		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn", "1 shards were skipped: shard-0.tar"}, code: 76, term: true,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn", "1 shards were skipped: shard-0.tar"}, code: 76, term: true,
 		moves: []string{"stager_window_skipped_total"},
 	},
 	{
@@ -143,7 +172,7 @@ var moreLosses = []loss{
 			q.refuse(3)
 			q.take(1)
 		},
-		status: `"skipped":\[{"name":"shard-0.tar"`, log: []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn"}, code: 0, term: true,
+		status: `"skipped":\[{"name":"shard-0.tar"`, log: []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn"}, code: 0, term: true,
 		moves: []string{"stager_window_skipped_total"},
 	},
 }
@@ -156,6 +185,27 @@ func (q *quiet) contentless(dir string) {
 	socket, err := net.Listen("unix", q.path(filepath.Join(dir, "sock")))
 	q.must(err)
 	q.t.Cleanup(func() { socket.Close() })
+}
+
+// contentlessSource makes a source of one file, of which entries have no content.
+func (q *quiet) contentlessSource() {
+	q.t.Helper()
+	q.shards(1)
+	q.contentless("src")
+	q.must(os.MkdirAll(q.path("src/empty/deep"), 0o755))
+}
+
+// directories makes a source of one archive, which has that many directories.
+func (q *quiet) directories(n int) {
+	q.t.Helper()
+	var packed bytes.Buffer
+	squeezed := gzip.NewWriter(&packed)
+	archive := tar.NewWriter(squeezed)
+	for i := range n {
+		q.must(archive.WriteHeader(&tar.Header{Name: fmt.Sprintf("%05d/", i), Typeflag: tar.TypeDir, Mode: 0o755}))
+	}
+	q.must(errors.Join(archive.Close(), squeezed.Close()))
+	q.write("src/many.tar.gz", packed.String())
 }
 
 // letIn lets a user without rights work in the row's directory, with a binary of its own.

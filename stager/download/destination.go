@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window/disk"
@@ -36,9 +37,13 @@ func (l *destination) File(name string, size int64, executable bool) (io.WriteCl
 	return &destinationFile{file, l}, nil
 }
 
-// local wraps errors of the disk, except those that have a meaning for an Into.
+// local wraps errors of the disk, except those that have a meaning for an Into, and refusals of a
+// directory by [disk.Filling.Made], which are not the disk's.
 func (l *destination) local(err error) error {
 	if err == nil || err == fs.ErrExist || err == fs.ErrInvalid { //nolint:errorlint // these very ones
+		return err
+	}
+	if isKind(err, backends.Invalid, backends.NoSpace) {
 		return err
 	}
 	return local(l.dir, err)

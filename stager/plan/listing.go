@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"math"
 	"path"
 	"strings"
@@ -70,9 +71,19 @@ type Listing struct {
 	// Chosen is called for each object that the filter selects, also for those of other nodes. May
 	// be nil.
 	Chosen func(backends.Object)
-	// Skipped is called for each directory entry of the source that is not an object: FIFOs,
-	// sockets, devices, directories without files. May be nil.
+	// Skipped is called for each directory entry of the source that the filter selects and that is
+	// not an object: FIFOs, sockets, devices, directories without files. May be nil.
 	Skipped func(key, what string)
+	// Aside reports whether an object is not data, such as an index: it is neither selected nor
+	// counted. May be nil.
+	Aside func(backends.Object) bool
+}
+
+// LogSkipped returns a Listing.Skipped that names each entry in a log.
+func LogSkipped(log *slog.Logger) func(key, what string) {
+	return func(key, what string) {
+		log.Info("an entry of the source has no content and is not copied", "key", key, "what", what)
+	}
 }
 
 // Check returns an error for an invalid listing.
@@ -100,9 +111,10 @@ func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[b
 				wanted = !matchAny(l.Filter.Exclude, dir+"/any")
 			}
 			switch {
+			case !wanted:
 			case !s.Vanished && l.Skipped != nil:
 				l.Skipped(s.Key, s.What)
-			case s.Vanished && wanted && gone == "":
+			case s.Vanished && gone == "":
 				gone = s.Key
 			}
 		})
@@ -144,7 +156,7 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 				}
 				continue
 			}
-			if strings.HasPrefix(obj.Key, CopyRecords) || !l.Filter.Match(obj.Key) {
+			if strings.HasPrefix(obj.Key, CopyRecords) || l.Aside != nil && l.Aside(obj) || !l.Filter.Match(obj.Key) {
 				continue
 			}
 			if err := names.Check(obj.Key); err != nil {

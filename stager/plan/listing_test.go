@@ -148,13 +148,13 @@ func TestShardsAreDisjointAndComplete(t *testing.T) {
 	}
 }
 
-// vanishing lists a file of a directory, and finds another file of it removed.
+// vanishing lists a file of the directory d, and finds another file of it removed.
 type vanishing struct{ backends.Backend }
 
 func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		backends.Skip(ctx, backends.Skipped{Key: "gone.tar", What: "a file", Vanished: true})
-		backends.Skip(ctx, backends.Skipped{Key: "fifo", What: "a FIFO"})
+		backends.Skip(ctx, backends.Skipped{Key: "d/gone.tar", What: "a file", Vanished: true})
+		backends.Skip(ctx, backends.Skipped{Key: "d/fifo", What: "a FIFO"})
 		for obj, err := range v.Backend.List(ctx, prefix) {
 			if !yield(obj, err) {
 				return
@@ -167,14 +167,14 @@ func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.O
 // 0.
 func TestListingOfWhatVanishesIsAnError(t *testing.T) {
 	b := mem.New()
-	b.Put("a.tar", []byte("a"))
-	s := backends.NewStore(vanishing{b}, "mem:", backends.Options{})
+	b.Put("d/a.tar", []byte("a"))
+	s := backends.NewStore(vanishing{b}, "mem:", backends.Options{}).Sub("d")
 	for name, tt := range map[string]struct {
 		listing plan.Listing
 		want    backends.Kind
 	}{
 		"chosen":   {plan.Listing{}, backends.Changed},
-		"left out": {plan.Listing{Filter: plan.Filter{Exclude: []string{"gone*"}}}, backends.Unknown},
+		"left out": {plan.Listing{Filter: plan.Filter{Exclude: []string{"/gone*"}}}, backends.Unknown},
 	} {
 		var skipped []string
 		tt.listing.Skipped = func(key, what string) { skipped = append(skipped, key+": "+what) }

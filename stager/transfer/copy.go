@@ -121,7 +121,7 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if lost := r.record.close(ctx); lost != nil {
-			r.Log.Warn("cannot record the copied objects, the next run reads them again", "error", lost)
+			r.Log.Warn("what was copied is not noted, so the next run reads it again", "error", lost)
 		}
 	}()
 	if err := r.each(ctx, r.upload); err != nil {
@@ -157,9 +157,10 @@ func (r *run) each(ctx context.Context, work func(context.Context, pair) error) 
 func (r *run) list(ctx context.Context) error {
 	var differ []string
 	differing := 0
+	logged := plan.LogSkipped(r.Log)
 	r.Listing.Skipped = func(key, what string) {
 		r.summary.Empty++
-		r.Log.Info("skipping an entry of the source without content", "key", key, "what", what)
+		logged(key, what)
 	}
 	defer func() { r.Listing.Skipped = nil }() // report them once only
 	for p, err := range r.pairs(ctx) {
@@ -182,7 +183,7 @@ func (r *run) list(ctx context.Context) error {
 	}
 	if differing > 0 {
 		return &backends.Error{Op: "copy", Store: r.summary.Destination, Kind: backends.Exist, Err: fmt.Errorf(
-			"%d objects exist at the destination and differ from the source, such as %s; nothing was copied: move them away, or replace them with --overwrite",
+			"objects that are there and differ from the source: %d, such as %s; nothing was copied: move them away, or replace them with --overwrite",
 			differing, strings.Join(differ, ", "))}
 	}
 	return nil
@@ -244,13 +245,13 @@ func (r *run) upload(ctx context.Context, p pair) error {
 
 func (r *run) inTheWay(key string) error {
 	return &backends.Error{Op: "copy", Store: r.summary.Destination, Key: key, Kind: backends.Exist, Err: errors.New(
-		"it exists and differs from the source: move it away, or replace it with --overwrite")}
+		"it is there and differs from the source: move it away, or replace it with --overwrite")}
 }
 
 // note adds to the record. If that fails, the next run has to read more.
 func (r *run) note(ctx context.Context, from, to backends.Object) {
 	if err := r.record.add(ctx, from, to); err != nil {
-		r.Log.Warn("cannot record a copied object, retrying later", "error", err)
+		r.Log.Warn("what was copied cannot be noted, for now", "error", err)
 	}
 }
 
@@ -267,10 +268,10 @@ func (r *run) explain(err error) error {
 	out := *e
 	switch e.Kind {
 	case backends.Changed:
-		out.Err = fmt.Errorf("%w; run the command again to copy the current objects", e.Err)
+		out.Err = fmt.Errorf("%w; run it again to copy what is there now", e.Err)
 	case backends.NotExist:
 		out.Kind = backends.Changed
-		out.Err = fmt.Errorf("it was removed after it was listed (%w); run the command again", e.Err)
+		out.Err = fmt.Errorf("it is gone since it was listed (%w); run it again", e.Err)
 	default:
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOrphansAreRemoved(t *testing.T) {
+func TestLeftoversThatNobodyClaimsAreSwept(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
 	const size = 2 * noteEvery

@@ -21,6 +21,7 @@ const (
 	Regular   Type = 1
 	Directory Type = 2
 	Symlink   Type = 5
+	FIFO      Type = 7
 )
 
 // Attr holds the attributes of a file.
