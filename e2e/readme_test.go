@@ -83,10 +83,11 @@ func TestReadmeRunsAsPrinted(t *testing.T) {
 	if len(blocks) != len(readmeBlocks) {
 		t.Errorf("got %d blocks, want %d", len(blocks), len(readmeBlocks))
 	}
-	for _, inline := range regexp.MustCompile("`(stager [a-z]+ [^`]*://[^`]*)`").FindAllStringSubmatch(string(text), -1) {
+	for _, inline := range regexp.MustCompile("`(stager [a-z]+ [^`]*(?:://|\\.yaml)[^`]*)`").FindAllStringSubmatch(string(text), -1) {
 		t.Run(inline[1], func(t *testing.T) {
 			r.t = t
-			r.types(inline[1])
+			r.write("job.yaml", r.job) // a later block has another one
+			r.typesExample(t, inline[1])
 		})
 	}
 }
@@ -128,6 +129,7 @@ type readme struct {
 	places    *strings.Replacer
 	env       []string
 	lastCheck string
+	job       string // the manifest that has the annotations
 }
 
 func newReadme(t *testing.T) *readme {
@@ -229,8 +231,8 @@ func (r *readme) makes(block string) {
 
 // jobSpec writes the job that the next block is about.
 func (r *readme) jobSpec(block string) {
-	text := "apiVersion: batch/v1\nkind: Job\n" + block + "  name: train\nspec:\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n      - {name: main, image: trainer}\n"
-	if err := os.WriteFile(filepath.Join(r.work, "job.yaml"), []byte(text), 0o644); err != nil {
+	r.job = "apiVersion: batch/v1\nkind: Job\n" + block + "  name: train\nspec:\n  template:\n    spec:\n      restartPolicy: Never\n      containers:\n      - {name: main, image: trainer}\n"
+	if err := os.WriteFile(filepath.Join(r.work, "job.yaml"), []byte(r.job), 0o644); err != nil {
 		r.t.Fatal(err)
 	}
 }
