@@ -26,7 +26,10 @@ var escapes = strings.NewReplacer("~", "~0", "/", "~1")
 func (p place) String() string {
 	escaped := make([]string, len(p))
 	for i, part := range p {
-		escaped[i] = escapes.Replace(part)
+		if strings.ContainsAny(part, "~/") {
+			part = escapes.Replace(part)
+		}
+		escaped[i] = part
 	}
 	return strings.Join(escaped, "/")
 }
@@ -181,29 +184,29 @@ type record struct {
 	Open  []string             `json:"open,omitempty"`  // places in Was whose text ended with the file, without a line break
 }
 
-// applier writes a branch into a document.
+// applier writes a branch into a document, or only fills in the record.
 type applier struct {
 	edit *yamledit.Editor
-	rec  *record
-	dry  bool // only fill in the record
+	rec  *record // nil: write
 }
 
 // apply writes the changes of b into n, the node at p.
 func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 	editable(n, p)
-	var fresh yamledit.Map
+	fresh := make(yamledit.Map, 0, len(b.children))
 	for _, c := range b.children {
-		here := p.in(c.part)
+		here := append(p, c.part) // nothing keeps a place, so that its siblings reuse its memory
 		i := index(n, c.part)
 		switch {
 		case i < 0:
 			if mergedIn(n) {
 				refuse(n, "%s takes fields from an anchor by <<, and %s may be one of them; write them out, without <<", p.called(), c.part)
 			}
-			a.made(c, here)
 			entry := yamledit.Entry{Key: c.part}
-			if !a.dry {
+			if a.rec == nil {
 				entry.Value = c.build()
+			} else {
+				a.made(c, here)
 			}
 			fresh = append(fresh, entry)
 		case c.leaf && n.Kind == yamledit.Sequence:
@@ -211,19 +214,23 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 		case c.leaf:
 			pair := &n.Pairs[i]
 			unshared(pair.Value, here)
-			was := n.Region(pair)
+			is := a.edit.Replace(n, pair, c.value)
+			if a.rec == nil {
+				continue
+			}
 			if yamledit.EndsOpen(pair.Value) {
 				a.rec.Open = append(a.rec.Open, here.String())
 			}
-			a.rec.Was = set(a.rec.Was, here.String(), [2]string{was, a.edit.Replace(n, pair, c.value)})
+			a.rec.Was = set(a.rec.Was, here.String(), [2]string{n.Region(pair), is})
 		case nth(n, i).Empty() && n.Kind == yamledit.Mapping:
 			pair := &n.Pairs[i]
 			unshared(pair.Value, here)
+			if a.rec == nil {
+				a.edit.Replace(n, pair, c.build())
+				continue
+			}
 			a.rec.Empty = set(a.rec.Empty, here.String(), n.Region(pair))
 			a.puts(c, here)
-			if !a.dry {
-				a.edit.Replace(n, pair, c.build())
-			}
 		default:
 			a.apply(nth(n, i), c, here)
 		}
@@ -243,7 +250,7 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 	case behind < 0 && !yamledit.CanLead(n):
 		refuse(n, "%s is written in a way that nothing can be put in front; begin it on a line of its own", p.called())
 	}
-	if !a.dry {
+	if a.rec == nil {
 		a.edit.Insert(n, behind, fresh)
 	}
 }
@@ -259,7 +266,7 @@ func (a *applier) made(b *branch, p place) {
 
 func (a *applier) puts(b *branch, p place) {
 	for _, c := range b.children {
-		a.made(c, p.in(c.part))
+		a.made(c, append(p, c.part))
 	}
 }
 

@@ -205,9 +205,10 @@ func mountAt(volume, where string) yamledit.Map {
 
 func command(words ...any) yamledit.Map { return yamledit.Map{{Key: "command", Value: words}} }
 
-func entriesOf(variables []variable) (all []any) {
-	for _, v := range variables {
-		all = append(all, v.entry())
+func entriesOf(variables []variable) []any {
+	all := make([]any, len(variables))
+	for i, v := range variables {
+		all[i] = v.entry()
 	}
 	return all
 }

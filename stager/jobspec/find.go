@@ -144,7 +144,8 @@ func (o *object) addPodSpec(w *walker) {
 // recordedSpec returns the place of the pod spec in n according to the record.
 func recordedSpec(n *yamledit.Node) place {
 	var rec struct{ At string }
-	if json.Unmarshal([]byte(n.Get("metadata", "annotations", AnnotationUndo).Text()), &rec) != nil || rec.At == "" {
+	text := n.Get("metadata", "annotations", AnnotationUndo).Text()
+	if !strings.Contains(text, `"at"`) || json.Unmarshal([]byte(text), &rec) != nil || rec.At == "" {
 		return inTemplate
 	}
 	return parsePlace(rec.At)

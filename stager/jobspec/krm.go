@@ -65,7 +65,7 @@ func withResults(list []byte, results []any) []byte {
 	}
 	var add branch
 	add.put(at("results"), results)
-	a := applier{edit: yamledit.NewEditor(d), rec: new(record)}
+	a := applier{edit: yamledit.NewEditor(d)}
 	if catch(func() { a.apply(d.Root, &add, nil) }) != nil {
 		return list
 	}

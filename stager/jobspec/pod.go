@@ -301,11 +301,14 @@ func (p *pod) write(edit *yamledit.Editor) {
 	if !slices.Equal(p.t.spec, inTemplate) {
 		rec.At = p.t.spec.String()
 	}
-	p.apply(&applier{yamledit.NewEditor(p.t.object.doc), rec, true})
+	p.apply(&applier{edit: yamledit.NewEditor(p.t.object.doc), rec: rec})
 	text, _ := json.Marshal(rec) // only strings
 	p.put(undo, string(text))
-	p.apply(&applier{edit, new(record), false})
+	p.apply(&applier{edit: edit})
 }
+
+// depthOfChange is the length of nearly all places that inject changes.
+const depthOfChange = 8
 
 // apply applies the changes of the template before those of its parent, because both may end at the
 // same offset.
@@ -318,9 +321,9 @@ func (p *pod) apply(a *applier) {
 			inner.children = append(inner.children, c)
 		}
 	}
-	a.apply(p.t.node, &inner, nil)
+	a.apply(p.t.node, &inner, make(place, 0, depthOfChange))
 	if len(outer.children) > 0 {
-		a.apply(p.t.up(1), &outer, at("^"))
+		a.apply(p.t.up(1), &outer, append(make(place, 0, depthOfChange), "^"))
 	}
 }
 
@@ -350,9 +353,9 @@ func (p *pod) missing(t *template) bool {
 		if b.leaf {
 			return !alike(b.value, t.get(where))
 		}
-		return slices.ContainsFunc(b.children, func(c *branch) bool { return walk(c, where.in(c.part)) })
+		return slices.ContainsFunc(b.children, func(c *branch) bool { return walk(c, append(where, c.part)) })
 	}
-	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, place{c.part}) })
+	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, append(make(place, 0, depthOfChange), c.part)) })
 }
 
 // ownVariables are the variables that differ between stager's containers.
@@ -414,11 +417,10 @@ func Dollars(text string) string {
 
 // entry returns the variable in Kubernetes' format.
 func (v variable) entry() yamledit.Map {
-	m := yamledit.Map{{Key: "name", Value: v.name}}
 	if v.field == "" {
-		return append(m, yamledit.Entry{Key: "value", Value: v.text})
+		return yamledit.Map{{Key: "name", Value: v.name}, {Key: "value", Value: v.text}}
 	}
-	return append(m, yamledit.Entry{Key: "valueFrom", Value: yamledit.Map{
+	return yamledit.Map{{Key: "name", Value: v.name}, {Key: "valueFrom", Value: yamledit.Map{
 		{Key: "fieldRef", Value: yamledit.Map{{Key: "fieldPath", Value: v.field}}},
-	}})
+	}}}
 }

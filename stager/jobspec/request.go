@@ -258,7 +258,7 @@ func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 			add.put(where, m)
 		}
 	}
-	a := applier{edit: yamledit.NewEditor(d), rec: new(record)}
+	a := applier{edit: yamledit.NewEditor(d)}
 	a.apply(d.Root, &add, nil)
 	return string(a.edit.Text())
 }

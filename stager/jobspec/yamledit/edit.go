@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Editor collects changes to a parsed document. All changes refer to the tree as it was parsed. The
@@ -90,7 +91,10 @@ func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	}
 	d := e.doc
 	first := parent.child(0)
-	w := writer{dashIn: e.dashIn, br: d.lineBreak()}
+	w := writers.Get().(*writer)
+	defer writers.Put(w)
+	w.Reset()
+	w.dashIn, w.br = e.dashIn, d.lineBreak()
 	indent := d.col(first)
 	for _, entry := range entries {
 		w.line(indent)
@@ -104,6 +108,10 @@ func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	}
 	e.splices = append(e.splices, splice{at, at, w.String()})
 }
+
+// writers are those of block style. They keep their buffers, because most inserted texts have a
+// similar length.
+var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // CanLead reports whether Insert can insert before all children.
 func CanLead(parent *Node) bool {
@@ -269,14 +277,12 @@ func (e *Editor) Text() []byte {
 	for _, s := range e.splices {
 		size += len(s.text)
 	}
-	var out bytes.Buffer
-	out.Grow(size)
+	out := make([]byte, 0, size)
 	at := 0
 	for _, s := range e.splices {
-		out.Write(e.doc.Text[at:max(at, s.start)])
-		out.WriteString(s.text)
+		out = append(out, e.doc.Text[at:max(at, s.start)]...)
+		out = append(out, s.text...)
 		at = max(at, s.end)
 	}
-	out.Write(e.doc.Text[at:])
-	return out.Bytes()
+	return append(out, e.doc.Text[at:]...)
 }

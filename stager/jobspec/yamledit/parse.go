@@ -3,8 +3,6 @@ package yamledit
 import (
 	"bytes"
 	"fmt"
-	"slices"
-	"unicode/utf8"
 )
 
 // depthMax is the maximum nesting depth. The API server's own limit is far lower.
@@ -20,7 +18,7 @@ type Reader struct{ parser }
 // Parse parses a document and stores its tree in Root.
 func (r *Reader) Parse(d *Document) (err error) {
 	p := &r.parser
-	*p = parser{src: d.Text, doc: d, slabs: p.slabs, pairs: p.pairs[:0], items: p.items[:0]}
+	*p = parser{src: d.Text, doc: d, slabs: p.slabs, pairs: p.pairs[:0], items: p.items[:0], allPairs: p.allPairs[:0], allItems: p.allItems[:0]}
 	defer func() {
 		if r := recover(); r != nil {
 			stop, ours := r.(*SyntaxError)
@@ -32,7 +30,6 @@ func (r *Reader) Parse(d *Document) (err error) {
 	}()
 	d.aliased = make(map[string]bool)
 	p.encoding()
-	p.lineEndings()
 	if bytes.HasPrefix(p.src, mark) {
 		p.at = len(mark)
 		p.bol = p.at
@@ -68,15 +65,33 @@ type parser struct {
 	// Children of the mappings and sequences that are still open.
 	pairs []Pair
 	items []*Node
+
+	// Children of the closed ones.
+	allPairs []Pair
+	allItems []*Node
 }
 
 // gather opens a mapping or sequence. The returned function closes it and stores its children.
 func (p *parser) gather(n *Node) func() {
 	pairs, items := len(p.pairs), len(p.items)
 	return func() {
-		n.Pairs, p.pairs = slices.Clone(p.pairs[pairs:]), p.pairs[:pairs]
-		n.Items, p.items = slices.Clone(p.items[items:]), p.items[:items]
+		n.Pairs, p.pairs = keep(&p.allPairs, p.pairs[pairs:]), p.pairs[:pairs]
+		n.Items, p.items = keep(&p.allItems, p.items[items:]), p.items[:items]
 	}
+}
+
+// keep returns a copy of children at the end of a block. If the block is full it starts another.
+func keep[T any](block *[]T, children []T) []T {
+	from, to := len(*block), len(*block)+len(children)
+	if to == from {
+		return nil
+	}
+	if to > cap(*block) {
+		*block = make([]T, 0, max(len(children), 2*cap(*block), 64))
+		from, to = 0, len(children)
+	}
+	*block = append(*block, children...)
+	return (*block)[from:to:to]
 }
 
 // nodeBytes is the approximate length of text per node.
@@ -102,43 +117,6 @@ func (p *parser) newNode(at int) *Node {
 func (p *parser) fail(at int, format string, args ...any) {
 	line, column := p.doc.Position(at)
 	panic(&SyntaxError{line, column, fmt.Sprintf(format, args...)})
-}
-
-// encoding refuses encodings other than UTF-8, and characters that YAML does not allow.
-func (p *parser) encoding() {
-	if utf8.Valid(p.src) {
-		for i, c := range p.src {
-			if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
-				p.fail(i, "a control character (U+%04X) stands here; remove it", c)
-			}
-		}
-		return
-	}
-	for i := 0; ; {
-		r, size := utf8.DecodeRune(p.src[i:])
-		if r == utf8.RuneError && size == 1 {
-			p.fail(i, "this is not UTF-8; save the file in that encoding")
-		}
-		i += size
-	}
-}
-
-// lineEndings refuses characters that only some readers treat as line breaks.
-func (p *parser) lineEndings() {
-	for _, odd := range []string{"\u0085", "\u2028", "\u2029"} {
-		if i := bytes.Index(p.src, []byte(odd)); i >= 0 {
-			p.fail(i, "an invisible line separator (%U) stands here; remove it", []rune(odd)[0])
-		}
-	}
-	for i := 0; ; i++ {
-		next := bytes.IndexByte(p.src[i:], '\r')
-		if next < 0 {
-			return
-		}
-		if i += next; p.byteAt(i+1) != '\n' {
-			p.fail(i, "a carriage return stands here without a line feed; remove it")
-		}
-	}
 }
 
 // prologue skips directives and the --- before the content.
@@ -201,7 +179,11 @@ func (p *parser) column() int { return p.at - p.bol }
 
 // ended reports whether the document ends here.
 func (p *parser) ended() bool {
-	return p.at >= len(p.src) || p.at == p.bol && (separator(p.line(), "...") || separator(p.line(), "---"))
+	if p.at >= len(p.src) {
+		return true
+	}
+	c := p.src[p.at]
+	return p.at == p.bol && (c == '.' && separator(p.line(), "...") || c == '-' && separator(p.line(), "---"))
 }
 
 // blanks skips spaces and tabs.

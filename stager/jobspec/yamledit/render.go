@@ -1,6 +1,7 @@
 package yamledit
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,7 +24,7 @@ const inlineMax = 76
 
 // writer serializes values.
 type writer struct {
-	strings.Builder
+	bytes.Buffer
 	br     string // line break
 	dashIn int
 	json   bool   // quote all strings as JSON does
