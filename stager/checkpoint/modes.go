@@ -3,9 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
-	"syscall"
 
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -41,22 +39,14 @@ func (u *Uploader) restoreModesBelow(name string, files bool) error {
 
 // restoreMode gives the owner access to one directory or file.
 func (u *Uploader) restoreMode(name string) error {
-	info, err := u.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	was, restored, err := disk.RestoreMode(u.root, name, func(mode fs.FileMode) fs.FileMode {
+		if mode.IsDir() {
+			return mode | 0o700
+		}
+		return mode | 0o600
+	})
+	if restored {
+		u.log.Warn("the mode of stager's own file was changed, and is restored", "path", name, "mode", was.String())
 	}
-	if err != nil {
-		return err
-	}
-	need := fs.FileMode(0o600)
-	if info.IsDir() {
-		need = 0o700
-	}
-	st, known := info.Sys().(*syscall.Stat_t)
-	own := known && int(st.Uid) == os.Geteuid() && (info.IsDir() || info.Mode().IsRegular() && st.Nlink == 1)
-	if !own || info.Mode().Perm()&need == need {
-		return nil
-	}
-	u.log.Warn("the mode of stager's own file was changed, and is restored", "path", name, "mode", info.Mode().Perm().String())
-	return u.root.Chmod(name, info.Mode().Perm()|need)
+	return err
 }

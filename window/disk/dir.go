@@ -158,11 +158,14 @@ func (f *Dir) makeOwn(root *os.Root, name string) error {
 		return err
 	case !info.IsDir():
 		return &fs.PathError{Op: "open", Path: filepath.Join(f.path, name), Err: unix.ENOTDIR}
-	case info.Mode().Perm()&0o722 == 0o700:
-		return nil
 	}
-	err = root.Chmod(name, f.privateMode())
-	if info.Mode().Perm()&0o700 == 0o700 {
+	was, _, err := RestoreMode(root, name, func(mode fs.FileMode) fs.FileMode {
+		if mode&0o722 == 0o700 {
+			return mode
+		}
+		return f.privateMode()
+	})
+	if was&0o700 == 0o700 {
 		err = nil // some file systems have a fixed mode for all directories
 	}
 	return err
@@ -185,9 +188,14 @@ func (f *Dir) privateMode() fs.FileMode {
 // Mend restores the modes of stager's own directories if another program changed them. It returns
 // the number of restored directories.
 func (f *Dir) Mend() (mended int, err error) {
-	if info, serr := f.root.Lstat(Private); serr == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
+	_, restored, err := RestoreMode(f.root, Private, func(mode fs.FileMode) fs.FileMode {
+		if mode&0o700 == 0o700 {
+			return mode
+		}
+		return f.privateMode()
+	})
+	if restored {
 		mended++
-		err = f.root.Chmod(Private, f.privateMode())
 	}
 	mend := func(dir *os.File, name string, right func(mode uint32) bool, mode uint32) {
 		var st unix.Stat_t

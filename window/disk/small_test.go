@@ -294,3 +294,34 @@ func TestMendGivesDirectoriesTheirModes(t *testing.T) {
 		}
 	}
 }
+
+func TestRestoreModeLeavesOthersAlone(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "own"), nil, 0o400),
+		os.WriteFile(filepath.Join(dir, "linked"), nil, 0o400),
+		os.Link(filepath.Join(dir, "linked"), filepath.Join(dir, "second")),
+		os.Symlink("linked", filepath.Join(dir, "link")),
+		os.Mkdir(filepath.Join(dir, "directory"), 0o500),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o400),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	writable := func(mode fs.FileMode) fs.FileMode { return mode | 0o200 }
+	for name, want := range map[string]fs.FileMode{"own": 0o600, "directory": 0o700, "linked": 0o400, "link": 0o777, "fifo": 0o400, "missing": 0} {
+		was, restored, err := RestoreMode(root, name, writable)
+		if err != nil || restored != (want&0o200 != 0 && name != "link") {
+			t.Errorf("%s of mode %v: got restored %v, %v", name, was, restored, err)
+		}
+		if info, err := root.Lstat(name); err == nil && info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), want)
+		}
+	}
+}
