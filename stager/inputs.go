@@ -235,7 +235,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		}
 		in.setWindow(w)
 		d.noteChange()
-		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
+		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
 		err = d.runAndReport(ctx, w)
 		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
 			return w.Skipped() // training continued without them

@@ -39,6 +39,10 @@ var moreLosses = []loss{
 		work: func(q *quiet) { q.take(1) }, status: `"name":"train"`, log: notCopied, code: 0, term: true,
 	},
 	{
+		name: "a program reads the log", plan: window("", ""), args: []string{"--log-format", "json"}, setup: func(q *quiet) { q.shards(1) },
+		work: func(q *quiet) { q.take(1) }, status: `"name":"train"`, log: []string{`"window is open",.*"limit":1048576,`}, code: 0, term: true,
+	},
+	{
 		name: "a packing is verified that was made with another seed", args: []string{"pack", "--verify", "--shuffle", "2", "URL/src/", "URL/to/"},
 		setup: func(q *quiet) {
 			q.shards(9)
