@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // pipes is a listener without a network, so that time can be virtual.
@@ -77,6 +79,66 @@ func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
 		}
 		if code, text := whole(); code != http.StatusOK || !strings.Contains(text, "JSONPatch") {
 			t.Errorf("the one that waited: %d %.200q, want 200 and a patch", code, text)
+		}
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+	})
+}
+
+// A request that waits too long for its turn is told so, and its connection serves the next one. The
+// server used to reset the connection, because the deadline for the body had passed.
+func TestARequestThatWaitsTooLongIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
+		var done sync.WaitGroup
+		done.Go(func() { _ = server.Serve(conns) }) // returns after Close
+
+		client, conn := net.Pipe()
+		conns <- conn // ReadTimeout begins here
+		defer client.Close()
+		// Bodies that do not arrive take all turns for longestCall and answerTime.
+		turns := 4 * runtime.GOMAXPROCS(0)
+		var slow []func() (int, string)
+		keepBusy := func(rounds int) {
+			for range rounds * turns {
+				slow = append(slow, conns.send(t, 1000, []byte("{")))
+			}
+			synctest.Wait()
+		}
+		keepBusy(int(longestCall / answerTime))
+		time.Sleep(answerTime / 2)
+		keepBusy(1)
+		time.Sleep(time.Second)
+		good := reviewOf(t, podWith(asking+`,"x":"`+strings.Repeat("x", 100<<10)+`"`), nil)
+		responses := bufio.NewReader(client)
+		post := func() (code int, text string) {
+			sent := make(chan error, 1)
+			go func() {
+				_, err := fmt.Fprintf(client, "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(good), good)
+				sent <- err
+			}()
+			resp, err := http.ReadResponse(responses, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err := errors.Join(err, <-sent); err != nil {
+				t.Error(err)
+			}
+			return resp.StatusCode, string(body)
+		}
+		if code, text := post(); code != http.StatusServiceUnavailable || !strings.Contains(text, "other requests took longer than 30s") {
+			t.Errorf("the one that waited too long: %d %.200q, want 503 and the reason", code, text)
+		}
+		for _, answer := range slow {
+			answer()
+		}
+		if code, text := post(); code != http.StatusOK || !strings.Contains(text, "JSONPatch") {
+			t.Errorf("the next one: %d %.200q, want 200 and a patch", code, text)
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)

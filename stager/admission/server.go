@@ -180,6 +180,10 @@ func (s *Server) inTurn(turns chan struct{}, w http.ResponseWriter, r *http.Requ
 	case turns <- struct{}{}:
 		defer func() { <-turns }()
 	case <-patience.C:
+		// ReadTimeout has passed, too. Without another deadline the server could not read the body
+		// after the response and would reset the connection, so that the client may not see the
+		// response.
+		_ = readWithin(w, answerTime) // the client has disconnected
 		return nil, Late, &RequestError{
 			http.StatusServiceUnavailable,
 			fmt.Sprintf("%d other requests took longer than %s; give the webhook more CPU or replicas", cap(turns), longestCall),
@@ -187,10 +191,19 @@ func (s *Server) inTurn(turns chan struct{}, w http.ResponseWriter, r *http.Requ
 	case <-r.Context().Done():
 		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its sender went away before its turn"}
 	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := readWithin(w, answerTime); err != nil {
 		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its connection ended before its turn"}
 	}
 	return s.answer(w, r)
+}
+
+// readWithin sets the deadline for reading a request's body.
+func readWithin(w http.ResponseWriter, limit time.Duration) error {
+	err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
@@ -210,5 +223,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, 
 	case err != nil:
 		return nil, Late, &RequestError{http.StatusBadRequest, fmt.Sprintf("the body ended early: %v", err)}
 	}
+	// The deadline was for the body. net/http waits for the client's next byte from here on, and would
+	// take a deadline that passes meanwhile for a client that has disconnected.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not supported, or disconnected
 	return s.Mutator.Review(body)
 }
