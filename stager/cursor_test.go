@@ -61,7 +61,7 @@ func TestAnInputGoesOnAtACursor(t *testing.T) {
 		"[" + at + "," + at + "]":                  {422, "two of the cursors speak of the same positions"},
 		strings.Replace(at, `"0/1"`, `"first"`, 1): {422, "a cursor's part"},
 		"[]": {400, "the list is empty"},
-		"{":  {400, "the body is to be what a GET of this gives"},
+		"{":  {400, "the body must be a cursor as returned by GET"},
 		strings.Replace(at, `"epoch"`, `"epochs"`, 1): {400, "epochs"},
 	} {
 		if code, answer := j.call("PUT", path, body); code != want.code || !strings.Contains(answer, want.words) {

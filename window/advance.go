@@ -40,7 +40,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	w.moveLocked(e, Quarantined, reason)
 	w.note()
 	bad := &BadItemError{w.cfg.Items[e.item].Name, e.epoch, e.pos, reason, cause}
-	w.troubleLocked("an item is bad", bad)
+	w.troubleLocked("shard cannot be delivered", bad)
 	if w.cfg.OnBad == BadFail {
 		if w.failed == nil {
 			w.failed = bad
@@ -49,7 +49,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 	w.reportLocked(e, Delivery{Skipped: reason})
 	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
-		w.troubleLocked("write the journal", err) // after a kill the position is tried again
+		w.troubleLocked("cannot write the journal", err) // after a kill the position is tried again
 	}
 	w.skipped = append(w.skipped, skip{e.seq, bad.Name, reason})
 	w.metrics.skipped.Inc()
@@ -57,7 +57,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	if e.published {
 		w.removeLocked(e)
 	} else {
-		w.moveLocked(e, Skipped, "it has no file")
+		w.moveLocked(e, Skipped, "no file to remove")
 	}
 }
 
@@ -72,14 +72,14 @@ func (w *Window) buriedLocked(e *entry, gone bool, err error) {
 		to = Skipped
 	}
 	if gone {
-		w.goneLocked(e, to, "its file is gone")
+		w.goneLocked(e, to, "file removed")
 		return
 	}
 	if err != nil {
-		w.troubleLocked("remove a file", err)
+		w.troubleLocked("cannot remove a shard's file", err)
 	}
 	if e.state == Acked {
-		w.moveLocked(e, Zombie, "somebody has its file")
+		w.moveLocked(e, Zombie, "file still open")
 	}
 	w.zombies = append(w.zombies, e)
 }

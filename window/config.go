@@ -61,13 +61,13 @@ type TreeFetcher interface {
 
 // Errors that a Fetcher may wrap.
 var (
-	ErrCorrupt = errors.New("the bytes are not those that the checksum promises")
-	ErrGone    = errors.New("the object is gone or has changed")
+	ErrCorrupt = errors.New("the bytes do not match the checksum")
+	ErrGone    = errors.New("the object was removed or has changed")
 )
 
 // ErrLater is returned by Config.More when the next item is known only after all items before it
 // are finished.
-var ErrLater = errors.New("what comes next is known when all before it is settled")
+var ErrLater = errors.New("the next shards are unknown until all earlier ones are finished")
 
 // MinReady is the amount that must be ready before the window reports that it is ready.
 type MinReady struct {
@@ -184,27 +184,27 @@ func (c *Config) defaults() error {
 	}
 	switch {
 	case !slices.Contains([]Release{ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever}, c.Release):
-		return fmt.Errorf("release %q is none of lease, unlink, rolling, never", c.Release)
+		return fmt.Errorf("release %q is not one of lease, unlink, rolling, never", c.Release)
 	case !slices.Contains([]Reuse{ReuseNone, ReuseFit, ReusePin}, c.Reuse):
-		return fmt.Errorf("reuse %q is none of none, fit, pin", c.Reuse)
+		return fmt.Errorf("reuse %q is not one of none, fit, pin", c.Reuse)
 	case c.Reuse != ReuseNone && (c.Release == ReleaseRolling || c.Release == ReleaseNever):
-		return fmt.Errorf("with release %s nothing is acknowledged, and so nothing stays for a next epoch: leave reuse out", c.Release)
+		return fmt.Errorf("reuse cannot be used with release %s, which acknowledges nothing: remove reuse", c.Release)
 	case c.OnBad != BadFail && c.OnBad != BadSkip:
-		return fmt.Errorf("%q is none of fail, skip as what to do about bad items", c.OnBad)
+		return fmt.Errorf("onBad %q is not one of fail, skip", c.OnBad)
 	case c.Fetcher == nil:
 		return errors.New("a window needs a Fetcher")
 	case c.Epochs < 0 || c.Parallel < 0 || c.MinFree < 0 || c.MinAge < 0 || c.LeaseTimeout < 0 || c.Reattach < 0:
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
 	case c.More != nil && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone):
-		return errors.New("a plan that is not known beforehand goes with release lease or unlink, and without reuse")
+		return errors.New("a growing plan requires release lease or unlink, and no reuse")
 	case len(c.Items) == 0 && c.More == nil:
 		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
 	case c.Groups < 0 || c.Groups > mostGroups:
-		return fmt.Errorf("%d groups of readers cannot be: up to %d", c.Groups, mostGroups)
+		return fmt.Errorf("%d groups of readers are too many: at most %d are allowed", c.Groups, mostGroups)
 	case c.Groups > 1 && c.Release != ReleaseLease:
-		return fmt.Errorf("release %s knows no groups of readers; use lease", c.Release)
+		return fmt.Errorf("release %s does not support groups of readers; use lease", c.Release)
 	case c.Release == ReleaseNever && c.Epochs > 1:
-		return fmt.Errorf("release never keeps one epoch, not %d; use lease", c.Epochs)
+		return fmt.Errorf("release never supports one epoch, not %d; use lease", c.Epochs)
 	}
 	switch c.Release {
 	case ReleaseNever:
@@ -217,7 +217,7 @@ func (c *Config) defaults() error {
 			return err
 		}
 		if _, can := c.Fetcher.(TreeFetcher); item.Tree && !can {
-			return fmt.Errorf("item %s is a directory, and the Fetcher is no TreeFetcher", item.Name)
+			return fmt.Errorf("item %s is a directory, and the Fetcher does not implement TreeFetcher", item.Name)
 		}
 	}
 	return c.budget()
@@ -231,7 +231,7 @@ func (i Item) check() error {
 	case i.Name == "" || len(i.Name) > 200 || strings.ContainsAny(i.Name, "/\x00\n"):
 		return fmt.Errorf("%q cannot be an item's name: 1 to 200 bytes without \"/\"", i.Name)
 	case i.Size < 0 || i.Beside < 0:
-		return fmt.Errorf("item %s has a size of %d, and %d besides", i.Name, i.Size, i.Beside)
+		return fmt.Errorf("item %s has an invalid size: %d bytes and %d extra bytes", i.Name, i.Size, i.Beside)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ type CursorError struct{ Reason string }
 func (e *CursorError) Error() string { return e.Reason }
 
 // ErrRewound is returned by Lease and Run after Rewind: close the window and open it again.
-var ErrRewound = errors.New("the window goes on at another cursor")
+var ErrRewound = errors.New("window continues at another cursor")
 
 // has reports whether a position of the cursor's part is finished.
 func (c *Cursor) has(a seq) bool {
@@ -74,7 +74,7 @@ func (c *Cursor) check() error {
 	}
 	for _, u := range c.Used {
 		if u.Pos < 0 || u.Samples < 0 || c.has(u.seq()) {
-			return &CursorError{fmt.Sprintf("the cursor says that %d samples of position %d in epoch %d are used, and the position is settled, or none", u.Samples, u.Pos, u.Epoch)}
+			return &CursorError{fmt.Sprintf("the cursor has %d used samples at position %d of epoch %d, which is finished or has no item", u.Samples, u.Pos, u.Epoch)}
 		}
 	}
 	if c.Epoch < 0 {
@@ -158,7 +158,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, w.durable()); err != nil {
 		return err
 	}
-	w.log.Info("the window goes on at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
+	w.log.Info("window continues at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
 	w.failed = ErrRewound
 	w.endLocked(ErrRewound)
 	close(w.rewound)
@@ -174,8 +174,8 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	for i := range cursors {
 		c := &cursors[i]
 		if c.Manifest != w.cfg.Manifest {
-			return Cursor{}, &CursorError{fmt.Sprintf("the cursor is of another manifest: it names %.12s, and input %s is %.12s. "+
-				"Its source, include, exclude, order or seed is not what it was; bring that back, or begin without the cursor",
+			return Cursor{}, &CursorError{fmt.Sprintf("the cursor belongs to another manifest: it names %.12s, and input %s has %.12s. "+
+				"Its source, include, exclude, order or seed has changed; restore the old value, or start without the cursor",
 				c.Manifest, w.cfg.Input, w.cfg.Manifest)}
 		}
 		if err := c.check(); err != nil {
@@ -205,7 +205,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	}
 	const furthest = 64 // epochs between two nodes
 	if own.Epoch < 0 || last-own.Epoch > furthest {
-		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart; they are not of one moment", last-own.Epoch)}
+		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart, so they were not taken at the same time", last-own.Epoch)}
 	}
 	for epoch := own.Epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
 		order := w.masked(w.cfg.Order(epoch))

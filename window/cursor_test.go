@@ -51,7 +51,7 @@ func (b *bench) take(n int, seen map[seq]int) {
 
 // The number of nodes changes, and each node has made different progress, up to another epoch.
 // Shards that were acknowledged are never delivered again, and all others are.
-func TestACursorGoesOnWithAnyNumberOfNodes(t *testing.T) {
+func TestCursorContinuesWithAnyNumberOfNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		seen := map[seq]int{}
 		var cursors []Cursor
@@ -93,7 +93,7 @@ func TestACursorGoesOnWithAnyNumberOfNodes(t *testing.T) {
 	})
 }
 
-func TestARewoundWindowForgetsWhatCameAfter(t *testing.T) {
+func TestRewindForgetsLaterPositions(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := nodes(t, 1)[0]
 		b.take(7, map[seq]int{})
@@ -119,7 +119,7 @@ func TestARewoundWindowForgetsWhatCameAfter(t *testing.T) {
 	})
 }
 
-func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
+func TestCursorOfAnotherManifestIsRejected(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := nodes(t, 1)[0]
 		b.take(5, map[seq]int{})
@@ -128,7 +128,7 @@ func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
 			change func(c *Cursor)
 			words  string
 		}{
-			{func(c *Cursor) { c.Manifest = "0123456789abcdef" }, "another manifest: it names 0123456789ab, and input train is m"},
+			{func(c *Cursor) { c.Manifest = "0123456789abcdef" }, "another manifest: it names 0123456789ab, and input train has m"},
 			{func(c *Cursor) { c.Epoch = -1 }, "epoch -1"},
 			{func(c *Cursor) { c.Finished = map[int][]Span{0: {{3, 1}}} }, "not in order"},
 			{func(c *Cursor) { c.Epoch = 2 }, "has positions of epoch 0"},
@@ -182,7 +182,7 @@ func (b *bench) report(epoch int) []Delivery {
 
 // The reports of all nodes together equal the plan, byte for byte, for any number of nodes, even if
 // readers and nodes die.
-func TestReportsAreThePlan(t *testing.T) {
+func TestReportsMatchPlan(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
 			var merged []Delivery
@@ -222,7 +222,7 @@ func TestReportsAreThePlan(t *testing.T) {
 
 // In mid-epoch, two nodes become three and then one. They reuse the earlier directories if there
 // are any. The reports before and after together equal the plan.
-func TestReportsOfAChangedNumberOfNodesAreThePlan(t *testing.T) {
+func TestReportsMatchPlanAfterNodesChanged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var dirs []string
 		var merged []Delivery

@@ -8,7 +8,7 @@ import (
 
 var (
 	// ErrNoLease is returned for an unknown or ended lease.
-	ErrNoLease = errors.New("no such lease: it was returned, ran out, or was never given")
+	ErrNoLease = errors.New("no such lease: it was returned, has expired, or never existed")
 	// ErrClosed is returned once the window is closed.
 	ErrClosed = errors.New("the window is closed")
 )
@@ -20,7 +20,7 @@ type BudgetError struct {
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("a window of %d bytes cannot work: it needs %d, and %d to be comfortable", e.Have, e.Need, e.Comfortable)
+	return fmt.Sprintf("a window of %d bytes is too small: at least %d are needed, and %d are recommended", e.Have, e.Need, e.Comfortable)
 }
 
 // ReleaseError is returned by Lease if the window's release mode has no leases.
@@ -30,11 +30,11 @@ type ReleaseError struct {
 }
 
 func (e *ReleaseError) Error() string {
-	how := "read the files in ready/, nobody acknowledges them"
+	how := "read the files in ready/; they are not acknowledged"
 	if e.Release == ReleaseUnlink {
 		how = "read the files in ready/, and acknowledge by unlinking them or renaming them into done/"
 	}
-	return fmt.Sprintf("input %s has release %s and so no leases: %s", e.Input, e.Release, how)
+	return fmt.Sprintf("input %s has release %s, which does not use leases: %s", e.Input, e.Release, how)
 }
 
 // EndError reports the end of an epoch to a reader. With LeaseRequest.EndEarly it reports that
@@ -46,7 +46,7 @@ type EndError struct {
 
 func (e *EndError) Error() string {
 	if e.Early {
-		return fmt.Sprintf("what is left of epoch %d is with other readers", e.Epoch)
+		return fmt.Sprintf("other readers hold the rest of epoch %d", e.Epoch)
 	}
 	return fmt.Sprintf("epoch %d has ended", e.Epoch)
 }
@@ -68,7 +68,7 @@ var causes = []Cause{CauseBackend, CauseNetwork, CauseDisk, CauseBudget, CauseRe
 // WaitError reports that no shard can be leased now. It is not a failure.
 type WaitError struct{ Cause Cause }
 
-func (e *WaitError) Error() string { return "nothing is ready; waiting for " + string(e.Cause) }
+func (e *WaitError) Error() string { return "no shard is ready; waiting for " + string(e.Cause) }
 
 func waits(err error) bool {
 	_, is := errors.AsType[*WaitError](err)

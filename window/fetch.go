@@ -68,7 +68,7 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 	digest, err = in.fetch(ctx)
 	if err == nil {
 		w.mu.Lock()
-		w.moveLocked(e, Verifying, "all bytes are there")
+		w.moveLocked(e, Verifying, "received all bytes")
 		w.mu.Unlock()
 		took, err = in.verify(digest)
 	}
@@ -137,7 +137,7 @@ type room struct{ files, dirs int64 }
 func verifyTree(item Item, in *disk.IncomingTree) (room, error) {
 	st, err := in.Stat()
 	if err == nil && st.Room != item.Size && !(item.UpTo && st.Room < item.Size) {
-		err = fmt.Errorf("%w: the files of %s take %d bytes and should take %d", ErrCorrupt, item.Name, st.Room, item.Size)
+		err = fmt.Errorf("%w: the files of %s use %d bytes, want %d", ErrCorrupt, item.Name, st.Room, item.Size)
 	}
 	return room{st.Room, dirsOf(st)}, err
 }
@@ -145,12 +145,12 @@ func verifyTree(item Item, in *disk.IncomingTree) (room, error) {
 // verify checks what the window can check about a file, after its Fetcher has verified it.
 func verify(item Item, in *disk.Incoming, digest string) error {
 	if missing := in.Missing(); len(missing) > 0 {
-		return fmt.Errorf("%s: byte %d of %d did not arrive", item.Name, missing[0].Off, item.Size)
+		return fmt.Errorf("%s: byte %d of %d is missing", item.Name, missing[0].Off, item.Size)
 	}
 	want, _, _ := strings.Cut(item.Digest, ":")
 	got, _, _ := strings.Cut(digest, ":")
 	if item.Digest != "" && want == got && digest != item.Digest {
-		return fmt.Errorf("%w: %s is %s and should be %s", ErrCorrupt, item.Name, digest, item.Digest)
+		return fmt.Errorf("%w: %s has %s, want %s", ErrCorrupt, item.Name, digest, item.Digest)
 	}
 	return nil
 }
@@ -189,14 +189,14 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 	}
 	kind := failKind(err)
 	w.metrics.fetchFailures.WithLabelValues(kind).Inc()
-	w.troubleLocked("fetch "+w.cfg.Items[e.item].Name, err)
+	w.troubleLocked("cannot fetch "+w.cfg.Items[e.item].Name, err)
 	switch kind {
 	case failDisk:
 		// The disk is at fault, not this file.
 		w.diskUntil = now.Add(pause(w.diskTries))
 		w.diskTries++
-		w.relieveLocked("the disk is full")
-		w.requeueLocked(e, now, "the disk is full")
+		w.relieveLocked("disk full")
+		w.requeueLocked(e, now, "disk full")
 		return
 	case failCorrupt:
 		if e.corrupt++; e.corrupt < triesOfCorrupt {
@@ -223,7 +223,7 @@ func (w *Window) verifiedLocked(e *entry) {
 	w.landLocked(e)
 	landed := w.stagedLocked(e)
 	if err := w.journal.add("sum", e.seq, landed.digest, landed.mark.Inode, landed.mark.Time); err != nil {
-		w.troubleLocked("write the journal", err) // after a restart the file is fetched again
+		w.troubleLocked("cannot write the journal", err) // after a restart the file is fetched again
 	}
 }
 

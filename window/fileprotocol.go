@@ -29,7 +29,7 @@ func (w *Window) scan() {
 	w.scanAt = now.Add(max(pollEvery, 20*now.Sub(began)))
 	w.scanSoon = now.Add(max(pollEvery/50, 5*now.Sub(began)))
 	if err != nil {
-		w.troubleLocked("list the directories", err)
+		w.troubleLocked("cannot list the window's directories", err)
 		return
 	}
 	visible := make(map[string]bool, len(names))
@@ -57,9 +57,9 @@ func (w *Window) mend() {
 	case err != nil:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.troubleLocked("give a directory its mode again", err)
+		w.troubleLocked("cannot restore the mode of a directory", err)
 	case mended > 0:
-		w.log.Warn("another program changed the modes of stager's directories; they have them again", "directories", mended)
+		w.log.Warn("another program changed the modes of stager's directories, modes restored", "directories", mended)
 	}
 }
 
@@ -90,7 +90,7 @@ func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != e.ino:
 		w.lostLocked(now, e)
 	case err != nil:
-		w.troubleLocked("look at a file", err)
+		w.troubleLocked("cannot stat a shard's file", err)
 	case st.Links == 1:
 		w.ackByFileLocked(e, "unlinked")
 	case somewhere && at.reader == "":
@@ -111,7 +111,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 	}
 	w.reportLocked(e, Delivery{Attempt: 1})
 	if err := w.journal.add("ack", e.seq, id); err != nil {
-		w.troubleLocked("write the journal", err) // the state of the disk records it
+		w.troubleLocked("cannot write the journal", err) // the state of the disk records it
 	}
 	if id != "" {
 		w.acked.add(id)
@@ -134,10 +134,10 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 	if e.lease != nil {
 		// The place of the file decides, even if another reader holds a lease on it.
 		if err := w.journal.add("gone", e.lease.id, e.seq); err != nil {
-			w.troubleLocked("write the journal", err) // after a kill the file's place is enough
+			w.troubleLocked("cannot write the journal", err) // after a kill the file's place is enough
 		}
 		w.dropLeaseLocked(e)
-		w.moveLocked(e, Ready, "taken away")
+		w.moveLocked(e, Ready, "moved away by a reader")
 	}
 	rd := w.readerLocked(now, at.reader)
 	rd.seen = now
@@ -149,11 +149,11 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 func (w *Window) lostLocked(now time.Time, e *entry) {
 	if e.shares != nil || e.lease != nil && e.lease.claim() {
 		w.dropLeaseLocked(e)
-		w.moveLocked(e, Ready, "its file was lost")
+		w.moveLocked(e, Ready, "file lost")
 	} else if e.lease != nil {
-		w.returnLocked(now, e.lease, "its file was lost", noBlame)
+		w.returnLocked(now, e.lease, "file lost", noBlame)
 	}
-	w.replanLocked(e, "somebody removed or changed its link in .stager/held")
+	w.replanLocked(e, "its link in .stager/held was removed or changed")
 	w.note()
 }
 
@@ -169,7 +169,7 @@ func (w *Window) strangersLocked(names []string) {
 		}
 		strange[name] = true
 		if !w.strange[name] {
-			w.log.Warn("a file that stager did not make lies in ready/; it is left alone", "file", name)
+			w.log.Warn("ignoring a foreign file in ready/", "file", name)
 		}
 	}
 	w.strange = strange

@@ -27,7 +27,7 @@ const (
 	third  = "e0000-00000002-s02.tar"
 )
 
-func TestFilesAreAcknowledgedByVerbs(t *testing.T) {
+func TestFileProtocolAcknowledges(t *testing.T) {
 	for _, release := range []Release{ReleaseLease, ReleaseUnlink} {
 		for _, restart := range []bool{false, true} {
 			virtual(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestFilesAreAcknowledgedByVerbs(t *testing.T) {
 	}
 }
 
-func TestACallNeverGivesWhatAVerbTook(t *testing.T) {
+func TestLeaseSkipsFilesClaimedByFileProtocol(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 1})
 		b.settle()
@@ -86,7 +86,7 @@ func TestACallNeverGivesWhatAVerbTook(t *testing.T) {
 	})
 }
 
-func TestLeasesByCallAreRefusedWhereFilesAlonePlay(t *testing.T) {
+func TestLeaseIsRejectedWithFileRelease(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 40, Release: ReleaseUnlink})
 		b.settle()
@@ -97,7 +97,7 @@ func TestLeasesByCallAreRefusedWhereFilesAlonePlay(t *testing.T) {
 	})
 }
 
-func TestWhatItDidNotMakeIsLeftAlone(t *testing.T) {
+func TestForeignFilesAreIgnored(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 10, Epochs: 1})
 		foreign := []string{"ready/README", "ready/" + second, "done/notes", "claimed/r/own"}
@@ -128,11 +128,11 @@ func TestWhatItDidNotMakeIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestBytesOfOpenFilesStayCounted(t *testing.T) {
+func TestOpenFilesStayCounted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		if !b.stage.seesOpen {
-			live.Require(t, "leases", errors.New("this file system does not tell who has files open"))
+			live.Require(t, "leases", errors.New("this file system does not report open files"))
 		}
 		b.settle()
 		l := b.must(b.lease("r"))
@@ -166,7 +166,7 @@ func TestBytesOfOpenFilesStayCounted(t *testing.T) {
 	})
 }
 
-func TestTheKernelsNewsAreHeard(t *testing.T) {
+func TestInotifyEventsAreHandled(t *testing.T) {
 	b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1})
 	b.spawn = nil
 	done := make(chan error)

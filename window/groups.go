@@ -38,9 +38,9 @@ type GroupError struct {
 func (e *GroupError) Error() string {
 	switch {
 	case e.Groups < 2:
-		return fmt.Sprintf("group=%d: input %s is not broadcast to groups, its readers share it; leave the group out", *e.Group, e.Input)
+		return fmt.Sprintf("group=%d: input %s is not broadcast to groups, its readers share it; omit the group", *e.Group, e.Input)
 	case e.Group == nil:
-		return fmt.Sprintf("input %s is broadcast to %d groups: say which one asks, group=0 to group=%d", e.Input, e.Groups, e.Groups-1)
+		return fmt.Sprintf("input %s is broadcast to %d groups: set group, from group=0 to group=%d", e.Input, e.Groups, e.Groups-1)
 	}
 	return fmt.Sprintf("group=%d: input %s is broadcast to %d groups, from 0 to %d", *e.Group, e.Input, e.Groups, e.Groups-1)
 }
@@ -166,7 +166,7 @@ func (w *Window) ackShareLocked(l *lease) error {
 	w.parts[shareKey{e.seq, l.group}] = true
 	if last {
 		if err := w.journal.add("ack", e.seq, ""); err != nil {
-			w.troubleLocked("write the journal", err) // the part records are enough
+			w.troubleLocked("cannot write the journal", err) // the part records are enough
 		}
 		w.ackLocked(e, "acknowledged by all groups")
 	}
@@ -207,7 +207,7 @@ func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 func (w *Window) silentGroups() (words string) {
 	for group, came := range w.came {
 		if !came {
-			words += fmt.Sprintf("; group %d has not asked for a shard yet", group)
+			words += fmt.Sprintf("; group %d has not requested a shard yet", group)
 		}
 	}
 	return words

@@ -11,7 +11,7 @@ import (
 // Two groups receive every shard, each in order, and may be as far apart as the window allows. A
 // file is removed once both have acknowledged it. After a kill, each group has the leases that it
 // had.
-func TestEachGroupGetsEveryShard(t *testing.T) {
+func TestGroupsEachGetEveryShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1, Groups: 2})
 		b.settle()
@@ -72,7 +72,7 @@ func TestEachGroupGetsEveryShard(t *testing.T) {
 	})
 }
 
-func TestAGroupThatIsNotThereIsRefused(t *testing.T) {
+func TestGroupOutOfRangeIsRejected(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		at := func(group int) *int { return &group }
 		for _, tt := range []struct {
@@ -82,8 +82,8 @@ func TestAGroupThatIsNotThereIsRefused(t *testing.T) {
 		}{
 			{4, at(4), "group=4: input train is broadcast to 4 groups, from 0 to 3"},
 			{4, at(-1), "group=-1"},
-			{4, nil, "say which one asks, group=0 to group=3"},
-			{1, at(1), "group=1: input train is not broadcast to groups, its readers share it; leave the group out"},
+			{4, nil, "set group, from group=0 to group=3"},
+			{1, at(1), "group=1: input train is not broadcast to groups, its readers share it; omit the group"},
 			{0, at(0), ""},
 		} {
 			b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1, Groups: tt.groups})
@@ -106,7 +106,7 @@ func TestAGroupThatIsNotThereIsRefused(t *testing.T) {
 }
 
 // A group that requests nothing blocks all others, and the status reports it.
-func TestAGroupThatNeverComesIsToldOf(t *testing.T) {
+func TestGroupThatNeverReadsIsReported(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 20, Epochs: 1, Groups: 2})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestAGroupThatNeverComesIsToldOf(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Minute)
-		if s := b.Status().Starvation; s == nil || !strings.Contains(s.Words, "; group 1 has not asked for a shard yet") || strings.Contains(s.Words, "group 0") {
+		if s := b.Status().Starvation; s == nil || !strings.Contains(s.Words, "; group 1 has not requested a shard yet") || strings.Contains(s.Words, "group 0") {
 			t.Errorf("got %+v, want to hear of group 1", s)
 		}
 		cancel()

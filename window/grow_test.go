@@ -29,7 +29,7 @@ func growing(t *testing.T, cfg Config, script map[int][]any) *bench {
 	return b
 }
 
-func TestAPlanGrowsAsFarAsThereIsRoom(t *testing.T) {
+func TestGrowingPlanStopsAtWindowSize(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		script := map[int][]any{0: {items(9, 10)[0], items(9, 10)[1], items(9, 10)[2], items(9, 10)[3]}, 1: {items(9, 10)[4]}}
 		b := growing(t, Config{Size: 20}, script)
@@ -60,7 +60,7 @@ func TestAPlanGrowsAsFarAsThereIsRoom(t *testing.T) {
 
 // With EndEarly, a worker must not receive the end while More may still return items. It must
 // receive it once More waits for the other readers.
-func TestTheEndIsToldEarlyOnlyWhenMoreWaitsForReaders(t *testing.T) {
+func TestGrowingPlanReportsEndEarlyOnlyIfMoreWaits(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := items(3, 10)
 		b := growing(t, Config{Size: 20}, map[int][]any{0: {all[0], ErrLater, all[1]}})
@@ -96,14 +96,14 @@ func TestTheEndIsToldEarlyOnlyWhenMoreWaitsForReaders(t *testing.T) {
 	})
 }
 
-func TestWhatMoreSaysIsChecked(t *testing.T) {
+func TestGrowingPlanChecksNewItems(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {
 		next any
 		want string
 	}{
 		{broken, "broken"},
-		{Item{Name: "a", Size: 30}, "a window of 20 bytes cannot work: it needs 30, and 240 to be comfortable"},
+		{Item{Name: "a", Size: 30}, "a window of 20 bytes is too small: at least 30 are needed, and 240 are recommended"},
 		{Item{Name: "a/b"}, `"a/b" cannot be an item's name: 1 to 200 bytes without "/"`},
 	} {
 		virtual(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestWhatMoreSaysIsChecked(t *testing.T) {
 }
 
 // After a restart, Order returns the items that More returned before.
-func TestAGrowingPlanGoesOnAfterAKill(t *testing.T) {
+func TestGrowingPlanResumesAfterKill(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := items(4, 10)
 		script := map[int][]any{0: {all[0], all[1], all[2], all[3]}}
@@ -153,7 +153,7 @@ func TestAGrowingPlanGoesOnAfterAKill(t *testing.T) {
 	})
 }
 
-func TestTheFirstEpochNeedNotBeZero(t *testing.T) {
+func TestGrowingPlanStartsAtAnyEpoch(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := growing(t, Config{Size: 20, First: 1}, map[int][]any{0: {items(2, 10)[0]}, 1: {items(2, 10)[1]}})
 		l := b.must(b.lease("a"))

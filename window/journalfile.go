@@ -190,7 +190,7 @@ func (w *Window) openJournal() (*journal, memory, error) {
 		file.Close() //nolint:errcheck // opened for reading
 	}
 	if err != nil && !w.ignored(journalName, err) {
-		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
+		return nil, m, fmt.Errorf("cannot read the position in the epoch from %s, nothing was changed: %w", filepath.Join(w.dir, journalName), err)
 	}
 	j := &journal{durable: w.durable(), reserve: w.cfg.journalReserve(), torn: true} // its last line may be torn
 	if m.about {
@@ -222,11 +222,11 @@ func (w *Window) compact() {
 		err = w.journal.replace(next)
 	}
 	if err != nil {
-		w.troubleLocked("write the journal anew", err)
+		w.troubleLocked("cannot rewrite the journal", err)
 		w.journal.lines = 0 // tried again after as many more
 		w.compactAt = time.Now().Add(lookEvery)
 		if failKind(err) == failDisk {
-			w.relieveLocked("the journal needs room")
+			w.relieveLocked("journal needs space")
 		}
 	}
 	w.mu.Unlock()
@@ -236,7 +236,7 @@ func (w *Window) compact() {
 	if err := finish(next, w.durable()); err != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.troubleLocked("sync the journal", err)
+		w.troubleLocked("cannot sync the journal", err)
 	}
 }
 
@@ -284,6 +284,6 @@ func (w *Window) syncJournal() {
 	w.syncing = false
 	if err != nil && w.journal.file == file { // otherwise the new file was synced
 		w.journal.dirty = true
-		w.troubleLocked("sync the journal", err)
+		w.troubleLocked("cannot sync the journal", err)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	killEpochs = 4
 )
 
-// victim is the process that TestKilledAtAnyTime kills: a window, and readers that log each
+// victim is the process that TestWindowSurvivesKillAtAnyTime kills: a window, and readers that log each
 // delivery, and each acknowledgement after Ack has returned.
 func victim(dir string) error {
 	notes, err := os.OpenFile(filepath.Join(dir, "notes"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -73,7 +73,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKilledAtAnyTime(t *testing.T) {
+func TestWindowSurvivesKillAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	kills := 0
 	for delay := 10 * time.Millisecond; ; kills, delay = kills+1, delay*5/4 {

@@ -133,7 +133,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 func (w *Window) disownLocked(now time.Time, rd *reader) {
 	for _, l := range w.leases {
 		if l.found && l.reader == rd {
-			w.returnLocked(now, l, "its reader does not know of it", noBlame)
+			w.returnLocked(now, l, "its reader did not receive it", noBlame)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 	}
 	w.course.mixed = w.course.mixed || r.Mixes
 	if err != nil {
-		w.troubleLocked("write the journal", err) // after a kill the shard is delivered again
+		w.troubleLocked("cannot write the journal", err) // after a kill the shard is delivered again
 	}
 	return w.leaseOf(l), nil
 }
@@ -291,7 +291,7 @@ func (w *Window) Ack(id string) error {
 		if rerr := w.stage.hide(w.stage.ready, l.e.name, l.e.ino); rerr != nil {
 			return fmt.Errorf("acknowledge %s: %w; try again", l.e.name, err)
 		}
-		w.troubleLocked("write the journal", err)
+		w.troubleLocked("cannot write the journal", err)
 	}
 	w.acked.add(id)
 	l.reader.seen = time.Now()
@@ -307,9 +307,9 @@ func (w *Window) Nack(id, reason string) error {
 	}
 	return w.giveBack(id, readerRefused, func(rd *reader) string {
 		rd.nacks++
-		why := fmt.Sprintf("%s refused it: %s", rd.name, reason)
+		why := fmt.Sprintf("rejected by %s: %s", rd.name, reason)
 		if rd.nacks == rd.given {
-			why += fmt.Sprintf(". It has refused whatever it was given (%d): look at that reader first", rd.given)
+			why += fmt.Sprintf(". It rejected every shard that it received (%d): check this reader first", rd.given)
 		}
 		return why
 	})
@@ -319,7 +319,7 @@ func (w *Window) Nack(id, reason string) error {
 // shard may be what kills its readers. Deaths less than half a minute apart probably have one
 // cause, and count once.
 func (w *Window) Return(id string) error {
-	return w.giveBack(id, readerDied, func(rd *reader) string { return rd.name + " is gone" })
+	return w.giveBack(id, readerDied, func(rd *reader) string { return rd.name + " disconnected" })
 }
 
 func (w *Window) giveBack(id string, against blame, why func(*reader) string) error {
@@ -405,11 +405,11 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame
 	}
 	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures, h.used)} {
 		if err != nil {
-			w.troubleLocked("write the journal", err) // after a kill the lease is recovered and expires later
+			w.troubleLocked("cannot write the journal", err) // after a kill the lease is recovered and expires later
 		}
 	}
 	if counts && h.failures >= failuresOfPoison {
-		w.quarantineLocked(e, fmt.Sprintf("readers refused it or died of it %d times, the last: %s", h.failures, why), nil)
+		w.quarantineLocked(e, fmt.Sprintf("readers rejected it or died %d times, last: %s", h.failures, why), nil)
 		return
 	}
 	if w.broadcast() {
@@ -457,7 +457,7 @@ func (w *Window) expireLocked(now time.Time) {
 		if l.found {
 			against = noBlame // after a restart the reader may be silent for another reason
 		}
-		w.returnLocked(now, l, "its lease ran out", against)
+		w.returnLocked(now, l, "lease expired", against)
 	}
 }
 

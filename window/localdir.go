@@ -32,7 +32,7 @@ func openStage(dir string, cfg *Config) (*localDir, error) {
 	}
 	s := &localDir{Dir: directory}
 	if err := directory.SetWrite(cfg.Write, false, func(err error) {
-		cfg.Log.Debug("the file system takes no direct writes, large files go through the page cache", "input", cfg.Input, "error", err)
+		cfg.Log.Debug("file system does not support direct writes, using the page cache", "input", cfg.Input, "error", err)
 	}); err != nil {
 		return nil, errors.Join(err, directory.Close())
 	}
@@ -122,7 +122,7 @@ func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
 	}
 	if err := s.whole.Move(name, s.ready, name); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = fmt.Errorf("%w: stager did not make that file and won't replace it; move it away", err)
+			err = fmt.Errorf("%w: stager did not create this file and does not replace it; move it away", err)
 		}
 		return 0, errors.Join(err, s.erase(s.held, name))
 	}

@@ -12,12 +12,12 @@ import (
 
 // A trainer maps a shard, closes and acknowledges it, and continues to read: no descriptor is left.
 // The window is full and needs the space. But the file stays, and counts, until it is unmapped.
-func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
+func TestMappedFileStaysUntilUnmapped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		b.settle()
 		if !b.stage.seesOpen {
-			t.Fatal("this file system does not tell who has files open")
+			t.Fatal("this file system does not report open files")
 		}
 		l := b.must(b.lease("r"))
 		file, err := os.Open(l.Path)
@@ -49,7 +49,7 @@ func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 
 // A program that lists a rolling window can open each name as long as the file's modification time
 // is less than minAge ago. A sampler that skips older files never finds a name missing.
-func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
+func TestRollingKeepsNamesOpenableForMinAge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		// One epoch, the default of a plan: the window once stopped at its end.
 		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute, Epochs: 1})
@@ -88,7 +88,7 @@ func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
 
 // If the kernel does not report open files, as on NFS, the status lists the guarantees that do not
 // hold.
-func TestAFileSystemThatSeesNoOpenFilesIsToldOf(t *testing.T) {
+func TestStatusWarnsIfOpenFilesAreInvisible(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1})
 		if got := b.Status().Cautions; b.stage.seesOpen && len(got) > 0 {
@@ -106,7 +106,7 @@ func TestAFileSystemThatSeesNoOpenFilesIsToldOf(t *testing.T) {
 		if s.Bytes[Zombie] != 0 || s.Used != 10 {
 			t.Errorf("got %+v, want the file gone as soon as it is acknowledged", s)
 		}
-		if len(s.Cautions) != 1 || !strings.Contains(s.Cautions[0], b.stage.Kind()+") does not tell who has files open: a shard goes as soon as it is acknowledged") {
+		if len(s.Cautions) != 1 || !strings.Contains(s.Cautions[0], b.stage.Kind()+") does not report open files: a shard is removed as soon as it is acknowledged") {
 			t.Errorf("got %q, want one that says so", s.Cautions)
 		}
 	})

@@ -32,21 +32,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			append([]string{"input"}, labels...))
 	}
 	m := &Metrics{
-		items: gauge("stager_window_items", "Shards in the window by state; many ready ones mean that readers are slower than the store, none that they wait for it.", "state"),
-		bytes: gauge("stager_window_bytes", "Bytes in the window by state; zombie bytes are of files that somebody keeps open after acknowledging them.", "state"),
-		limit: gauge("stager_window_limit_bytes", "The bound that the sum of stager_window_bytes never passes; raise the window's size when it is reached while readers wait."),
-		peak:  gauge("stager_window_peak_bytes", "The most bytes that the window has taken."),
-		epoch: gauge("stager_window_epoch", "The epoch that is being delivered, from 0."),
+		items: gauge("stager_window_items", "Shards in the window by state. Many ready shards mean that readers are slower than the store; none mean that readers wait for it.", "state"),
+		bytes: gauge("stager_window_bytes", "Bytes in the window by state. Zombie bytes belong to acknowledged files that are still open.", "state"),
+		limit: gauge("stager_window_limit_bytes", "Upper limit of the sum of stager_window_bytes. Raise the window's size if it is reached while readers wait."),
+		peak:  gauge("stager_window_peak_bytes", "Peak disk usage of the window in bytes."),
+		epoch: gauge("stager_window_epoch", "Current epoch, from 0."),
 		delivered: counter("stager_window_delivered_total",
-			"Leases and claims given; more than acknowledged by more than what readers hold means that readers die or refuse shards."),
-		redelivered:  counter("stager_window_redelivered_total", "Deliveries of a shard after its first; look at why readers end without acknowledging."),
-		acknowledged: counter("stager_window_acknowledged_total", "Shards that are done with; this is the position in the plan."),
-		reused:       counter("stager_window_reused_total", "Shards that stayed for the next epoch and were not fetched again."),
+			"Leases and claims. An excess over acknowledged shards beyond what readers hold means that readers die or reject shards."),
+		redelivered:  counter("stager_window_redelivered_total", "Repeated deliveries of a shard. Check why readers exit without acknowledging."),
+		acknowledged: counter("stager_window_acknowledged_total", "Acknowledged shards: the position in the plan."),
+		reused:       counter("stager_window_reused_total", "Shards reused in the next epoch without another fetch."),
 		fetchFailures: counter("stager_window_fetch_failures_total",
-			"Tries to fetch a shard that ended in an error: corrupt and gone need the source repaired, disk needs room, other is the store.", "kind"),
-		skipped: counter("stager_window_skipped_total", "Positions that were given up; each is named in the status and missing from training."),
+			"Failed fetches by kind. corrupt and gone: repair the source; disk: free space; other: check the store.", "kind"),
+		skipped: counter("stager_window_skipped_total", "Skipped positions. Each is listed in the status and missing from training."),
 		waits: counter("stager_window_wait_seconds_total",
-			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; network: bandwidth; disk: room on it; budget: a larger window, or readers that hold less; readers: the others. The status says it with numbers.", "cause"),
+			"Seconds that readers without a lease have waited, by cause. backend: use a faster store or more parallel fetches; network: bandwidth; disk: free space; budget: a larger window, or readers that hold less; readers: other readers. The status gives numbers.", "cause"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged, m.reused,

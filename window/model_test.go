@@ -474,9 +474,9 @@ func (m *model) finish() {
 	}
 }
 
-// TestWindowAgainstItsModel takes 10,000 random steps; -rapid.checks=5000 takes a million. A
+// TestWindowModel takes 10,000 random steps; -rapid.checks=5000 takes a million. A
 // failure prints the steps and the seed to reproduce them.
-func TestWindowAgainstItsModel(t *testing.T) {
+func TestWindowModel(t *testing.T) {
 	for name, value := range map[string]string{"rapid.checks": "50", "rapid.steps": "200"} {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 			if err := flag.Set(name, value); err != nil {

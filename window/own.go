@@ -71,7 +71,7 @@ func (w *Window) measureLocked() {
 	}
 	fixed, reports, err := w.stage.own()
 	if err != nil {
-		w.troubleLocked("look at the window's own files", err)
+		w.troubleLocked("cannot stat the window's own files", err)
 		return
 	}
 	var journal int64

@@ -120,7 +120,7 @@ func (w *Window) advanceLocked() {
 		if w.cfg.Release != ReleaseRolling {
 			w.ends = append(w.ends, w.low.epoch)
 		}
-		w.log.Info("epoch has ended", "epoch", w.low.epoch)
+		w.log.Info("epoch ended", "epoch", w.low.epoch)
 		delete(w.orders, w.low.epoch)
 		delete(w.demand, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
@@ -217,7 +217,7 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		if !a.before(w.top) {
 			w.top = seq{a.epoch, a.pos + 1}
 		}
-		w.moveLocked(e, Reserved, "its turn")
+		w.moveLocked(e, Reserved, "next in the plan")
 		w.enqueueLocked(e)
 		w.unallocated += size
 	}
@@ -248,7 +248,7 @@ func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*ent
 			alarm(e.notBefore)
 			return false
 		}
-		w.moveLocked(e, Fetching, "a fetch is free")
+		w.moveLocked(e, Fetching, "fetch slot free")
 		w.fetching[e] = true
 		if w.aloneUntil.IsZero() {
 			w.aloneUntil = now.Add(firstAlone)

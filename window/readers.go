@@ -52,7 +52,7 @@ func (w *Window) recordReaderLocked(rd *reader) {
 		return
 	}
 	if err := w.journal.add("reader", rd.name, rd.epoch); err != nil {
-		w.troubleLocked("write the journal", err) // after a kill the reader may receive the end again
+		w.troubleLocked("cannot write the journal", err) // after a kill the reader may receive the end again
 	}
 }
 

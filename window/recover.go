@@ -34,7 +34,7 @@ func (w *Window) recover(now time.Time) error {
 	}
 	removed, err := w.stage.clear()
 	if len(removed) > 0 {
-		w.log.Warn("another program put files into stager's own directories; they are removed", "files", len(removed), "first", removed[0])
+		w.log.Warn("removing foreign files from stager's own directories", "files", len(removed), "first", removed[0])
 	}
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (w *Window) ignored(name string, err error) bool {
 	var odd *disk.NotRegularError
 	var large *disk.TooLargeError
 	if errors.As(err, &odd) && !odd.Mode.IsDir() || errors.As(err, &large) {
-		w.log.Warn("a file of stager's own was replaced by another program and is ignored", "file", name, "error", err)
+		w.log.Warn("ignoring one of stager's own files that another program replaced", "file", name, "error", err)
 		return true
 	}
 	return errors.Is(err, fs.ErrNotExist)
@@ -328,7 +328,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	if e != nil && !w.landedHere(e, st, m) && visible && !acked {
 		// At once, before a reader finds it; recoverPending counts it while it is open. A file that
 		// a reader has claimed is checked when it comes back.
-		w.log.Warn("nothing says that a shard's file is the one that was verified, fetching it again", "file", name)
+		w.log.Warn("cannot prove that a shard's file was verified, fetching it again", "file", name)
 		_, err := w.stage.remove(name, st.Ino, at, false)
 		return err
 	}
@@ -348,7 +348,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 		if !settled {
 			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.history[e.seq].attempts + 1})
 			if err := w.journal.add("ack", e.seq, given.id); err != nil {
-				w.troubleLocked("write the journal", err) // the next start recovers it the same way
+				w.troubleLocked("cannot write the journal", err) // the next start recovers it the same way
 			}
 			w.countFoundLocked()
 			w.stats.acknowledged++

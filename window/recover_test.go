@@ -16,7 +16,7 @@ import (
 
 // Each instant of a kill leaves the directory in one of these states. Without the journal, it is
 // unknown which file was verified for which position: files that no reader holds are fetched again.
-func TestWhereverItIsKilled(t *testing.T) {
+func TestRecoveryAfterKillAtAnyStep(t *testing.T) {
 	type states map[State]int
 	for _, tt := range []struct {
 		name    string
@@ -132,7 +132,7 @@ func TestWhereverItIsKilled(t *testing.T) {
 	}
 }
 
-func TestAnOldPlansFileThatAReaderHoldsGoesWhenItIsLetGo(t *testing.T) {
+func TestOldPlanFileIsRemovedWhenReaderReleasesIt(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		b.settle()
@@ -155,7 +155,7 @@ func TestAnOldPlansFileThatAReaderHoldsGoesWhenItIsLetGo(t *testing.T) {
 	})
 }
 
-func TestAResumedFetchGoesOn(t *testing.T) {
+func TestResumedFetchContinues(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: []Item{{Name: "big", Size: 20 << 20}, {Name: "orphan", Size: 20 << 20}}, Size: 20 << 20, Epochs: 1})
 		in, err := b.stage.Incoming(seq{0, 0}.fileName("big"), 20<<20, "")
@@ -237,7 +237,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-func TestALineThatIsTornHarmsNoOther(t *testing.T) {
+func TestJournalTornLineLosesNoOther(t *testing.T) {
 	whole := string(sealLine(appendFact(nil, "plan", "p"), 0)) +
 		string(sealLine(appendFact(nil, "ack", seq{0, 1}, "a"), 0)) +
 		string(sealLine(appendFact(nil, "ack", seq{0, 2}, "b"), 0))
@@ -252,7 +252,7 @@ func TestALineThatIsTornHarmsNoOther(t *testing.T) {
 	}
 }
 
-func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
+func TestJournalNamesRoundTrip(t *testing.T) {
 	for _, tt := range []struct {
 		seq
 		name, file string
@@ -293,7 +293,7 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	}
 	w := &Window{dir: dir, stage: &localDir{Dir: directory}, cfg: Config{Manifest: "plan"}}
 	_, _, err = w.openJournal()
-	if err == nil || !strings.Contains(err.Error(), path+", and nothing was changed") {
+	if err == nil || !strings.Contains(err.Error(), path+", nothing was changed") {
 		t.Errorf("openJournal: %v, want an error that names %s", err, path)
 	}
 	if begun, err := filepath.Glob(path + ".new*"); err != nil || len(begun) > 0 {
@@ -303,7 +303,7 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 
 // After a restart, the counters were "delivered 14, 15 acknowledged": a reader acknowledges a shard
 // that an earlier process delivered.
-func TestNoMoreIsAcknowledgedThanWasDelivered(t *testing.T) {
+func TestAcknowledgedNeverExceedsDelivered(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 100})
 		b.advance(time.Second)

@@ -80,7 +80,7 @@ func (r *reports) fit(epoch int, more int64) error {
 			return nil
 		}
 		if old == epoch {
-			return fmt.Errorf("the report of epoch %d takes %d bytes, an eighth of the window's size: later positions are not in it; raise the size", epoch, r.sizes[epoch])
+			return fmt.Errorf("the report of epoch %d is limited to %d bytes, an eighth of the window's size: later positions are missing; raise the size", epoch, r.sizes[epoch])
 		}
 		if err := r.root.RemoveAll(r.name(old)); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 	}
 	d.Attempt = max(d.Attempt, w.history[e.seq].attempts)
 	if err := w.reports.add(d); err != nil {
-		w.troubleLocked("write the report", err) // the journal is authoritative
+		w.troubleLocked("cannot write the epoch report", err) // the journal is authoritative
 	}
 }
 

@@ -48,7 +48,7 @@ func (b *bench) readAll(epoch int) (positions int) {
 // A program of the same user put links and FIFOs into the directories of the second links. Every
 // start then failed: "open .stager/whole/x: too many levels of symbolic links", "lease
 // .stager/whole/x: invalid argument".
-func TestStartRemovesLinksFromItsOwnDirectories(t *testing.T) {
+func TestStartRemovesLinksFromOwnDirectories(t *testing.T) {
 	for kind, put := range map[string]func(path, victim string) error{
 		"link":   func(path, victim string) error { return os.Symlink(victim, path) },
 		"FIFO":   func(path, _ string) error { return unix.Mkfifo(path, 0o666) },
@@ -80,7 +80,7 @@ func TestStartRemovesLinksFromItsOwnDirectories(t *testing.T) {
 }
 
 // The same with files and directories: "open .stager/leaving/x: not a directory".
-func TestStartPassesForeignFilesInItsOwnDirectories(t *testing.T) {
+func TestStartIgnoresForeignFilesInOwnDirectories(t *testing.T) {
 	for kind, put := range map[string]func(path string) error{
 		"file":      func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },
 		"directory": func(path string) error { return os.MkdirAll(path, 0) },
@@ -111,7 +111,7 @@ func TestStartPassesForeignFilesInItsOwnDirectories(t *testing.T) {
 
 // A program of the same user moved a file to the name with which the window records the end of an
 // epoch. The epochs before it were then not delivered.
-func TestStartBelievesNoForeignEndOfAnEpoch(t *testing.T) {
+func TestStartIgnoresForeignEndOfEpoch(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		b.settle()
@@ -125,7 +125,7 @@ func TestStartBelievesNoForeignEndOfAnEpoch(t *testing.T) {
 
 // A program of the same user exchanged two shards of the same size, or wrote to one, while stager
 // was down. After the start, one shard was delivered under the name of the other.
-func TestStartTakesOnlyTheVerifiedFileOfAShard(t *testing.T) {
+func TestStartAcceptsOnlyVerifiedFiles(t *testing.T) {
 	exchange := func(a, b string) error {
 		return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 	}
@@ -175,7 +175,7 @@ func TestStartTakesOnlyTheVerifiedFileOfAShard(t *testing.T) {
 
 // The same was possible between the fetch of a shard and its publication. A removed file was never
 // fetched again, and the epoch did not end.
-func TestShowTakesOnlyTheFileThatLanded(t *testing.T) {
+func TestPublishAcceptsOnlyTheVerifiedFile(t *testing.T) {
 	for name, spoil := range map[string]func(a, b string) error{
 		"removed": func(a, _ string) error { return os.Remove(a) },
 		"exchanged": func(a, b string) error {

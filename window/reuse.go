@@ -44,7 +44,7 @@ func (w *Window) wantLocked(epoch int, order []int) {
 	}
 	v.fits = sum <= w.cfg.Size-w.cfg.leastOwn()
 	if w.cfg.Reuse == ReuseFit && !v.fits && epoch == w.low.epoch+1 {
-		w.log.Info("shards are fetched again in each epoch: all of them do not fit", "need", sum, "size", w.cfg.Size)
+		w.log.Info("fetching shards again in each epoch: they do not all fit", "need", sum, "size", w.cfg.Size)
 	}
 	w.demand[epoch] = v
 	undecided := w.undecided
@@ -125,7 +125,7 @@ func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 	next := e.carryOver
 	e.carryOver = nil
 	if err != nil {
-		w.troubleLocked("keep a file for the next epoch", err)
+		w.troubleLocked("cannot retain a file for the next epoch", err)
 	}
 	if !ok {
 		w.forgetLocked(next)
@@ -133,8 +133,8 @@ func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 		w.removeLocked(e)
 		return
 	}
-	w.goneLocked(e, Freed, "its file stays for the next epoch")
-	w.moveLocked(next, Ready, "its file stayed")
+	w.goneLocked(e, Freed, "retained for the next epoch")
+	w.moveLocked(next, Ready, "retained from the previous epoch")
 	w.stats.reused++
 	w.metrics.reused.Inc()
 	w.verifiedLocked(next)

@@ -11,7 +11,7 @@ import (
 
 // Files that are retained for the next epoch are not fetched again. Their bytes never exceed the
 // limit.
-func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
+func TestReuseAvoidsFetches(t *testing.T) {
 	shuffled := func(epoch int) []int { return rand.New(rand.NewPCG(5, uint64(epoch))).Perm(20) }
 	for _, tt := range []struct {
 		name     string
@@ -53,7 +53,7 @@ func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
 
 // A shard is retained however it is acknowledged. A stager that is killed between two epochs
 // recovers the retained files.
-func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
+func TestReuseSurvivesFileProtocolAndKills(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit})
 		b.settle()
@@ -85,7 +85,7 @@ func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
 
 // A reader keeps a shard open that it acknowledged and that was retained for the next epoch. When
 // its space is needed, the file is not deleted, and its bytes count.
-func TestWhatStaysAndIsOpenIsNotDeleted(t *testing.T) {
+func TestReuseKeepsOpenFiles(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 20, Epochs: 2, Reuse: ReusePin, Parallel: 1,
@@ -131,7 +131,7 @@ func TestWhatStaysAndIsOpenIsNotDeleted(t *testing.T) {
 
 // A rewind happens while shards are retained for a later epoch: they are removed to make room, and
 // count until then.
-func TestACursorGoesBackWhileShardsStay(t *testing.T) {
+func TestReuseSurvivesRewind(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, back := range []int{0, 3, 6, 9} {
 			b := newBench(t, Config{Items: items(6, 10), Size: 40, Epochs: 4, Reuse: ReusePin})
@@ -156,7 +156,7 @@ func TestACursorGoesBackWhileShardsStay(t *testing.T) {
 // The journal is lost, and with it the end of the first epoch: acknowledgements now belong to the
 // second epoch. The order of the third was not computed yet. The window waited for it while the
 // file took the room that the first epoch needed.
-func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
+func TestReuseSkipsShardsAcknowledgedFarAhead(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		two := items(2, 10)
 		two[1].Size = 20
@@ -182,7 +182,7 @@ func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
 // Shards were retained for the next epoch. After a rewind they were dropped for earlier positions.
 // One of them was then fetched a second time while it was there: it was deleted from the wrong
 // list, because its turn came before that of an earlier position, which still waited for reuse.
-func TestWhatWasDroppedIsFetchedOnce(t *testing.T) {
+func TestReuseFetchesDroppedShardOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit, OnBad: BadSkip,
@@ -203,7 +203,7 @@ func TestWhatWasDroppedIsFetchedOnce(t *testing.T) {
 	})
 }
 
-func TestNothingCanStayWhereNothingIsAcknowledged(t *testing.T) {
+func TestReuseRequiresAcknowledgement(t *testing.T) {
 	for _, cfg := range []Config{{Reuse: "some"}, {Reuse: ReuseFit, Release: ReleaseRolling}, {Reuse: ReusePin, Release: ReleaseNever}} {
 		cfg.Dir, cfg.Items, cfg.Size, cfg.Fetcher = t.TempDir(), items(1, 10), 10, &fake{}
 		if w, err := New(cfg); err == nil {

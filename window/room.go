@@ -20,7 +20,7 @@ func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Ti
 		// Later positions must not block earlier ones. That happens after a restart that recovered
 		// many later files, and with retained files.
 		if !freed && a.before(w.top) && !w.aheadLocked(a) {
-			freed = w.dropLocked(a, "room for an earlier one")
+			freed = w.dropLocked(a, "space needed by an earlier shard")
 		}
 		if !freed {
 			break
@@ -39,7 +39,7 @@ func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 				return false
 			}
 			if err := w.journal.add("ack", e.seq, ""); err != nil {
-				w.troubleLocked("write the journal", err) // after a kill it is fetched again
+				w.troubleLocked("cannot write the journal", err) // after a kill it is fetched again
 			}
 			w.ackLocked(e, "replaced")
 		}
@@ -85,7 +85,7 @@ func (w *Window) undropLocked(e *entry) {
 	w.again = slices.DeleteFunc(w.again, func(a seq) bool { return a == e.seq })
 	e.planned, e.leaving = false, false
 	w.leaving -= e.room()
-	w.moveLocked(e, Ready, "a reader took it before it went")
+	w.moveLocked(e, Ready, "acquired by a reader before removal")
 	w.active[e.seq], w.files[e.name] = e, e
 	w.offerLocked(e)
 	w.scanWant = true
@@ -116,13 +116,13 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 	}
 	free, err := w.free()
 	if err != nil {
-		w.troubleLocked("ask for free space", err)
+		w.troubleLocked("cannot read the free space", err)
 	} else if free-w.unallocated-size >= w.cfg.MinFree {
 		return true
 	}
 	w.diskUntil = now.Add(lookEvery)
 	if err == nil && free < w.cfg.MinFree && w.leaving == 0 {
-		w.relieveLocked("the disk is below minFree")
+		w.relieveLocked("free space below minFree")
 	}
 	return false
 }

@@ -28,7 +28,7 @@ func (w *Window) Run(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	if again {
-		return fmt.Errorf("input %s: Run is called once, before Close", w.cfg.Input)
+		return fmt.Errorf("input %s: Run must be called once, before Close", w.cfg.Input)
 	}
 
 	var goroutines sync.WaitGroup
@@ -118,7 +118,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 		err := errors.Join(w.stage.markEnd(epoch), w.stage.unmarkEnd(epoch-keepEnds))
 		if err != nil {
 			w.mu.Lock()
-			w.troubleLocked("mark the end of an epoch", err)
+			w.troubleLocked("cannot mark the end of an epoch", err)
 			w.ends, w.endsAt = append(w.ends, epoch), time.Now().Add(lookEvery)
 			w.mu.Unlock()
 		}
@@ -224,7 +224,7 @@ func (w *Window) masked(order []int) []int {
 
 func (w *Window) checkOrder(epoch int, order []int) error {
 	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int) bool { return item != others }) {
-		return fmt.Errorf("epoch %d has no items for this node, and epochs have no end", epoch)
+		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
 	}
 	for pos, item := range order {
 		if item != others && (item < 0 || item >= len(w.cfg.Items)) {
@@ -240,15 +240,15 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 	w.showing--
 	if errors.Is(err, ErrLost) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
-		w.moveLocked(e, Zombie, "somebody removed or changed its file in .stager/whole")
+		w.moveLocked(e, Zombie, "its file in .stager/whole was removed or changed")
 		w.forgetLocked(e)
 		w.planAgainLocked(e.seq)
-		w.goneLocked(e, Freed, "its file was lost")
+		w.goneLocked(e, Freed, "file lost")
 		w.note()
 		return
 	}
 	if err != nil {
-		w.troubleLocked("show a file", err)
+		w.troubleLocked("cannot publish a shard's file", err)
 		e.notBefore = now.Add(lookEvery)
 		w.toShow = append(w.toShow, e)
 		return
@@ -266,12 +266,12 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 func (w *Window) listen() (stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.log.Info("no news of the directories from the kernel; looking from time to time", "err", err)
+		w.log.Info("inotify unavailable, polling the directories", "err", err)
 		return func() {}
 	}
 	for _, dir := range []string{"ready", "done"} {
 		if err := watcher.Add(filepath.Join(w.dir, dir)); err != nil {
-			w.log.Info("no news of a directory from the kernel; looking from time to time", "dir", dir, "err", err)
+			w.log.Info("cannot watch a directory with inotify, polling it", "dir", dir, "err", err)
 		}
 	}
 	done := make(chan struct{})

@@ -72,7 +72,7 @@ func TestReadersShareEpochs(t *testing.T) {
 
 // All readers wait for the first shard, so its fetch has the network to itself. That is limited in
 // time, because it may be slow for other reasons.
-func TestTheFirstFetchIsAlone(t *testing.T) {
+func TestFirstFetchIsAlone(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		then func(*bench)
@@ -100,7 +100,7 @@ func TestTheFirstFetchIsAlone(t *testing.T) {
 
 // Fetches finish in reverse order, except for the first, which is alone. Shards are delivered in
 // plan order all the same, so that training is reproducible.
-func TestLeasesKeepTheOrderWhateverArrivesFirst(t *testing.T) {
+func TestLeasesKeepPlanOrder(t *testing.T) {
 	for _, tt := range []struct {
 		anyOrder bool
 		want     []int
@@ -173,7 +173,7 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 	})
 }
 
-func TestLeasesEndInTimeUnlessTheyAreBound(t *testing.T) {
+func TestLeasesExpireUnlessBound(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1, LeaseTimeout: time.Minute})
 		b.start(t.Context())
@@ -205,7 +205,7 @@ func TestLeasesEndInTimeUnlessTheyAreBound(t *testing.T) {
 	})
 }
 
-func TestARestartKeepsLeasesForAWhile(t *testing.T) {
+func TestRestartKeepsLeasesForAWhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1, Reattach: 30 * time.Second})
 		b.settle()
@@ -230,7 +230,7 @@ func TestARestartKeepsLeasesForAWhile(t *testing.T) {
 
 // The journal contains no times that a later start compares with its own clock. Virtual time starts
 // again in each bubble, like a clock that is set back.
-func TestAClockThatIsSetBackAnHourEndsNoLeaseLater(t *testing.T) {
+func TestLeaseExpiryIgnoresClockSetBack(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Items: items(3, 10), Size: 30, Epochs: 1, Reattach: 30 * time.Second, LeaseTimeout: time.Minute}
 	var acked, attached, silent Lease
 	virtual(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestAClockThatIsSetBackAnHourEndsNoLeaseLater(t *testing.T) {
 
 // A reader was killed while stager was down, or never received the response with its lease, and
 // comes back without it. The shard, and so the end of the epoch, must not wait for Reattach.
-func TestAReaderThatComesBackWithoutItsLeaseGetsItAgain(t *testing.T) {
+func TestReturningReaderGetsItsLeaseAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
 		b.settle()
@@ -276,7 +276,7 @@ func TestAReaderThatComesBackWithoutItsLeaseGetsItAgain(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForWhatHasEnded(t *testing.T) {
+func TestWaitersAreReleasedAtTheEnd(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			name string
@@ -317,7 +317,7 @@ func TestNobodyWaitsForWhatHasEnded(t *testing.T) {
 	})
 }
 
-func TestAWaitThatIsGivenUpTakesNothing(t *testing.T) {
+func TestCanceledWaitTakesNothing(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 10, Epochs: 1})
 		b.fetcher.hang = make(chan struct{})

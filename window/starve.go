@@ -172,35 +172,35 @@ func (w *Window) sayStarvationLocked(now time.Time) {
 // limit describes the bottleneck, the numbers that show it, and what to change.
 func (w *Window) limit(cause Cause, p period, of float64) string {
 	s := w.starving.scenes[cause]
-	rates := fmt.Sprintf("%s/s came and readers took %s/s", amount(float64(p.came)/of), amount(float64(p.acked)/of))
-	each := "no fetch has ended"
+	rates := fmt.Sprintf("%s/s were received and readers used %s/s", amount(float64(p.came)/of), amount(float64(p.acked)/of))
+	each := "no fetch has finished"
 	if n := float64(p.whole); n > 0 {
-		each = fmt.Sprintf("a fetch takes %s, %s of it until its first byte", seconds(p.took.Seconds()/n), seconds(p.silent.Seconds()/n))
+		each = fmt.Sprintf("a fetch takes %s, of which %s until the first byte", seconds(p.took.Seconds()/n), seconds(p.silent.Seconds()/n))
 	}
 	switch cause {
 	case CauseBackend:
 		silent := ""
 		if s.silent > 0 {
-			silent = fmt.Sprintf(", one had brought nothing for %s", seconds(s.silent.Seconds()))
+			silent = fmt.Sprintf(", one had received nothing for %s", seconds(s.silent.Seconds()))
 		}
-		return fmt.Sprintf("the store: %s, %d of %d failed%s; with %d at once %s. Raise parallel if the store answers more at once; else it must become faster, or size larger for times when it is slow",
+		return fmt.Sprintf("the store: %s, %d of %d failed%s; with %d in parallel %s. Raise parallel if the store can serve more requests; otherwise use a faster store, or a larger size to bridge slow periods",
 			each, p.failed, p.failed+p.whole, silent, w.cfg.Parallel, rates)
 	case CauseNetwork:
-		return fmt.Sprintf("the network: %s; with %d at once %s. Raise limits.bandwidth if the plan has one, and parallel; if %s/s is all that the link carries, readers cannot have more",
+		return fmt.Sprintf("the network: %s; with %d in parallel %s. Raise limits.bandwidth if the plan sets it, and parallel; if the link is limited to %s/s, readers cannot get more",
 			each, w.cfg.Parallel, rates, amount(float64(p.came)/of))
 	case CauseDisk:
-		return fmt.Sprintf("the disk: %s were free, minFree leaves %s of it to others, and the next shard has %s. Remove what others keep there, lower minFree, or make size smaller (it is %s)",
+		return fmt.Sprintf("the disk: %s were free, minFree reserves %s, and the next shard has %s. Remove other files from the disk, lower minFree, or reduce size (now %s)",
 			amount(float64(s.free)), amount(float64(w.cfg.MinFree)), amount(float64(s.next)), amount(float64(w.cfg.Size)))
 	case CauseBudget:
 		var largest int64
 		for _, item := range w.cfg.Items {
 			largest = max(largest, item.Size)
 		}
-		return fmt.Sprintf("room in the window: of its size of %s readers held %s in %d shards (%s), %s were in files that are kept open, and the next shard has %s. Make size %s, or have readers hold less at once%s",
+		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %d shards (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",
 			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), s.held.items, strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
 			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)), w.silentGroups())
 	case CauseReaders:
-		return fmt.Sprintf("other readers: the %d shards that were left of the epoch were with %s, one for %s. Look at who holds longest; more and smaller shards make the ends of epochs shorter%s",
+		return fmt.Sprintf("other readers: the last %d shards of the epoch were held by %s, one for %s. Check the reader that holds a shard longest; more and smaller shards shorten the end of an epoch%s",
 			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.silentGroups())
 	}
 	return string(cause)

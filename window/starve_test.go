@@ -30,7 +30,7 @@ func (b *bench) drink(ctx context.Context, keep time.Duration, readers ...string
 }
 
 // The status names the cause of readers' waits, with the numbers that show it and what to change.
-func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
+func TestStatusExplainsStarvation(t *testing.T) {
 	const mib = 1 << 20
 	for _, tt := range []struct {
 		cause   Cause
@@ -47,30 +47,30 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 			fetcher: func(f *fake) { f.silent, f.flow = 9*time.Second, time.Second },
 			readers: []string{"a", "b"}, keep: time.Second,
 			words: []string{
-				"2 readers waited 115 s in the last 63.5 s, ", " s of it for the store", "a fetch takes 10 s, 9 s of it until its first byte", "0 of 12 failed",
-				"with 2 at once", "KiB/s came and readers took", "Raise parallel",
+				"2 readers waited 115 s in the last 63.5 s, ", " s of it for the store", "a fetch takes 10 s, of which 9 s until the first byte", "0 of 12 failed",
+				"with 2 in parallel", "KiB/s were received and readers used", "Raise parallel",
 			},
 		},
 		{
 			cause: CauseNetwork, cfg: Config{Items: items(50, mib), Size: 8 * mib, Parallel: 2},
 			fetcher: func(f *fake) { f.silent, f.flow = time.Second, 9*time.Second },
 			readers: []string{"a", "b"}, keep: time.Second,
-			words: []string{"for the network", "a fetch takes 10 s, 1 s of it until its first byte", "KiB/s came", "Raise limits.bandwidth"},
+			words: []string{"for the network", "a fetch takes 10 s, of which 1 s until the first byte", "KiB/s were received", "Raise limits.bandwidth"},
 		},
 		{
 			cause: CauseDisk, cfg: Config{Items: items(50, mib), Size: 8 * mib, MinFree: 30 * mib},
 			free: 20 * mib, readers: []string{"a"},
-			words: []string{"for the disk: 20 MiB were free, minFree leaves 30 MiB", "the next shard has 1.0 MiB", "lower minFree"},
+			words: []string{"for the disk: 20 MiB were free, minFree reserves 30 MiB", "the next shard has 1.0 MiB", "lower minFree"},
 		},
 		{
 			cause: CauseBudget, cfg: Config{Items: items(50, mib), Size: 2 * mib},
 			readers: []string{"a", "b", "c"}, keep: 10 * time.Second, waited: 2, // one may always be first to ask again
-			words: []string{"for room in the window: of its size of 2.0 MiB readers held 2.0 MiB in 2 shards (", "the next shard has 1.0 MiB. Make size 10 MiB"},
+			words: []string{"for space in the window: of its size of 2.0 MiB, readers held 2.0 MiB in 2 shards (", "the next shard has 1.0 MiB. Raise size to 10 MiB"},
 		},
 		{
 			cause: CauseReaders, cfg: Config{Items: items(2, mib), Size: 8 * mib},
 			readers: []string{"a", "b", "idle"}, keep: time.Hour, waited: 1,
-			words: []string{"1 reader waited 63.5 s in the last 63.5 s, 63.5 s of it for other readers: the 2 shards that were left of the epoch were with ", " (1), one for ", " s. Look at who holds longest"},
+			words: []string{"1 reader waited 63.5 s in the last 63.5 s, 63.5 s of it for other readers: the last 2 shards of the epoch were held by ", " (1), one for ", " s. Check the reader that holds a shard longest"},
 		},
 	} {
 		t.Run(string(tt.cause), func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 }
 
 // A few minutes after the last wait, the status reports none.
-func TestTheStatusIsSilentWhenNobodyStarves(t *testing.T) {
+func TestStatusOmitsStarvationWithoutWaits(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40})
 		b.fetcher.silent = 10 * time.Second

@@ -134,8 +134,8 @@ func (w *Window) cautions() []string {
 	if w.stage.seesOpen {
 		return nil
 	}
-	return []string{fmt.Sprintf("the file system of %s (%s) does not tell who has files open: a shard goes as soon as it is acknowledged, "+
-		"also while somebody reads or maps it, and such bytes are not counted in the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
+	return []string{fmt.Sprintf("the file system of %s (%s) does not report open files: a shard is removed as soon as it is acknowledged, "+
+		"even if a process still reads or maps it, and such bytes do not count towards the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
 }
 
 // skippedLocked returns the skipped positions.

@@ -24,7 +24,7 @@ func trees(n int) []Item {
 
 // A directory is acknowledged like a file: by call, or by removing it or moving it to done/, even
 // while stager does not run. A claim holds it.
-func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
+func TestTreeIsAcknowledgedLikeAFile(t *testing.T) {
 	for name, verb := range map[string]func(b *bench, path string) error{
 		"removed":       func(_ *bench, path string) error { return os.RemoveAll(path) },
 		"moved to done": func(b *bench, path string) error { return os.Rename(path, b.at("done", filepath.Base(path))) },
@@ -69,7 +69,7 @@ func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
 
 // A tree that takes less than was reserved releases the difference once it is fetched. After a
 // restart it is recognized with its actual size.
-func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
+func TestTreeReturnsUnusedSpace(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		list := trees(3)
 		for i := range list {
@@ -96,12 +96,12 @@ func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
 }
 
 // A trainer keeps one image of a directory mapped after its acknowledgement.
-func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
+func TestTreeKeepsSpaceOfMappedFile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int { return []int{1, 2, 0} }})
 		b.settle()
 		if !b.stage.seesOpen {
-			t.Fatal("this file system does not tell who has files open")
+			t.Fatal("this file system does not report open files")
 		}
 		l := b.must(b.lease("r"))
 		file, err := os.Open(filepath.Join(l.Path, "sub", "1"))
@@ -128,7 +128,7 @@ func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
 }
 
 // Stager does not delete files that a reader added to a directory.
-func TestWhatAReaderPutIntoADirectoryStays(t *testing.T) {
+func TestTreeKeepsReadersFiles(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(1), Size: 3 * disk.Block, Epochs: 1})
 		b.settle()
@@ -151,7 +151,7 @@ func TestWhatAReaderPutIntoADirectoryStays(t *testing.T) {
 
 // After a kill at any step of publishing or removing a directory, the next process finds all of it
 // or nothing.
-func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
+func TestTreeRecoversFromKill(t *testing.T) {
 	first := seq{0, 0}.fileName("s00")
 	for _, tt := range []struct {
 		name string
@@ -231,7 +231,7 @@ func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
 }
 
 // An interrupted fetch resumes with the files that it has, even after a kill.
-func TestADirectoryGoesOnWhereItWasLeft(t *testing.T) {
+func TestTreeFetchResumes(t *testing.T) {
 	directory, err := disk.Open(t.TempDir(), "test")
 	if err != nil {
 		t.Fatal(err)

@@ -70,13 +70,13 @@ func (w *Window) Reached(c Cursor, seen int64) Cursor {
 func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	switch {
 	case c.Manifest != w.cfg.Manifest || c.Part != w.cfg.Part:
-		return c, "the cursor is not this input's"
+		return c, "the cursor belongs to another input"
 	case !c.InOrder:
-		return c, "the shards of this epoch were not taken by one reader, each once and in their order"
+		return c, "the shards of this epoch were not read by one reader, once each and in order"
 	case !slices.ContainsFunc(w.cfg.Items, func(item Item) bool { return item.Samples > 0 }):
-		return c, "it is not known how many samples are in a shard: give the input an index"
+		return c, "the number of samples in a shard is unknown: give the input an index"
 	case c.Recut:
-		return c, "the number of nodes has changed since the first epoch, so what this one has used is not a beginning of its part"
+		return c, "the number of nodes has changed since the first epoch, so the samples this node has used are not a prefix of its part"
 	}
 	rest := seen
 	for epoch := range c.Epoch {
@@ -87,7 +87,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		}
 	}
 	if rest < 0 {
-		return c, fmt.Sprintf("%d samples are %d fewer than those of the epochs before %d: every sample counts, since the job began", seen, -rest, c.Epoch)
+		return c, fmt.Sprintf("%d samples are %d fewer than the epochs before %d contain: count every sample since the start of the job", seen, -rest, c.Epoch)
 	}
 	var order []int
 	if !w.overLocked(c.Epoch) {
@@ -102,7 +102,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		a := seq{c.Epoch, pos}
 		n, settled := int64(w.samples(a, item)), c.has(a)
 		if settled && gap {
-			return c, "shards were acknowledged out of their order"
+			return c, "shards were acknowledged out of order"
 		}
 		gap = gap || !settled
 		if settled && rest >= n {
@@ -110,7 +110,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 			continue
 		}
 		if _, leased := slices.BinarySearch(c.Leased, pos); rest > 0 && !settled && !leased {
-			return c, fmt.Sprintf("%d samples are %d more than readers were given", seen, rest)
+			return c, fmt.Sprintf("%d samples are %d more than were delivered to readers", seen, rest)
 		}
 		end = min(end, pos)
 		if n = min(n, rest); n > 0 {
@@ -118,7 +118,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		}
 	}
 	if rest > 0 {
-		return c, fmt.Sprintf("%d samples are %d more than readers were given", seen, rest)
+		return c, fmt.Sprintf("%d samples are %d more than were delivered to readers", seen, rest)
 	}
 	c.Finished = map[int][]Span{}
 	if spans := w.spans(order, func(pos int) bool { return pos < end }); len(spans) > 0 {

@@ -10,7 +10,7 @@ import (
 
 // A trainer's count refers to the order in which one reader receives the shards: five of ten
 // samples, of which two are acknowledged and two are held.
-func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
+func TestSampleCountLocatesPosition(t *testing.T) {
 	shards := items(5, 10)
 	for i := range shards {
 		shards[i].Samples = 10
@@ -26,19 +26,19 @@ func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 		{"in the second that is held", 31, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}, Used: []Used{{0, 2, 10}, {0, 3, 1}}}},
 		{"before those that are held", 20, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}}},
 		{"in what was acknowledged too early", 4, nil, nil, Cursor{Finished: map[int][]Span{}, Used: []Used{{0, 0, 4}}}},
-		{"behind what was given", 41, nil, nil, Cursor{Again: "41 samples are 1 more than readers were given"}},
+		{"behind what was given", 41, nil, nil, Cursor{Again: "41 samples are 1 more than were delivered to readers"}},
 		{"not told by the shards", 23, func(c *Config) { c.Items = make([]Item, 5); copy(c.Items, items(1, 10)) }, nil, Cursor{Again: "give the input an index"}},
-		{"in any order", 23, func(c *Config) { c.AnyOrder = true }, nil, Cursor{Again: "not taken by one reader"}},
-		{"of several readers", 23, nil, func(b *bench) { b.must(b.lease("another")) }, Cursor{Again: "not taken by one reader"}},
+		{"in any order", 23, func(c *Config) { c.AnyOrder = true }, nil, Cursor{Again: "not read by one reader"}},
+		{"of several readers", 23, nil, func(b *bench) { b.must(b.lease("another")) }, Cursor{Again: "not read by one reader"}},
 		{"of one that mixes", 23, nil, func(b *bench) {
 			b.must(b.Lease(b.t.Context(), LeaseRequest{Reader: "r", Mixes: true}))
-		}, Cursor{Again: "not taken by one reader"}},
+		}, Cursor{Again: "not read by one reader"}},
 		{"of one that refused a shard", 23, nil, func(b *bench) {
 			b.ok(b.Nack(b.must(b.lease("r")).ID, "torn"))
 			b.settle()
 			b.must(b.lease("r"))
-		}, Cursor{Again: "each once"}},
-		{"before the epoch", 49, nil, func(b *bench) { b.take(1, map[seq]int{}) }, Cursor{Again: "1 fewer than those of the epochs before 1"}},
+		}, Cursor{Again: "once each"}},
+		{"before the epoch", 49, nil, func(b *bench) { b.take(1, map[seq]int{}) }, Cursor{Again: "1 fewer than the epochs before 1 contain"}},
 		{"in the next epoch", 53, nil, func(b *bench) { b.take(2, map[seq]int{}) }, Cursor{Epoch: 1, Finished: map[int][]Span{}, Used: []Used{{1, 0, 3}}}},
 		{"at the end", 100, nil, func(b *bench) { b.take(6, map[seq]int{}) }, Cursor{Epoch: 2, Finished: map[int][]Span{}}},
 	} {
@@ -118,7 +118,7 @@ func (tr *trainer) use(n, lag int) bool {
 // Jobs are killed again and again. They resume on other machines, from a checkpoint that counts the
 // samples, and finally with another number of nodes. The checkpoints and the last jobs together
 // contain every sample exactly once.
-func TestEverySampleIsUsedOnceAcrossKills(t *testing.T) {
+func TestSamplesAreUsedOnceAcrossKills(t *testing.T) {
 	for seed := range uint64(20) {
 		virtual(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
@@ -171,7 +171,7 @@ func TestEverySampleIsUsedOnceAcrossKills(t *testing.T) {
 
 // After a change of the number of nodes, a count does not identify a sample. Samples that were used
 // before the change are skipped all the same, even after a kill of stager.
-func TestACountDoesNotTellAfterTheNodesHaveChanged(t *testing.T) {
+func TestSampleCountIsRejectedAfterNodesChanged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		tr := &trainer{b: nodes(t, 1)[0], used: map[Used]int{}}
 		tr.use(200, 0)
@@ -195,7 +195,7 @@ func TestACountDoesNotTellAfterTheNodesHaveChanged(t *testing.T) {
 		wrong := at
 		wrong.Used = []Used{{0, 0, 3}}
 		b := nodes(t, 1)[0]
-		if err := b.Rewind([]Cursor{wrong}, func(int) int { return 0 }); err == nil || !strings.Contains(fmt.Sprint(err), "3 samples of position 0") {
+		if err := b.Rewind([]Cursor{wrong}, func(int) int { return 0 }); err == nil || !strings.Contains(fmt.Sprint(err), "3 used samples at position 0") {
 			t.Errorf("got %v, want a refusal of what is settled and used", err)
 		}
 	})

@@ -163,11 +163,11 @@ func New(cfg Config) (*Window, error) {
 		return nil, errors.Join(err, w.journal.close(), stage.close())
 	}
 	for _, words := range w.cautions() {
-		w.log.Warn("what is promised does not hold here", "dir", dir, "why", words)
+		w.log.Warn("a guarantee does not hold on this file system", "dir", dir, "why", words)
 	}
 	w.measureLocked()
 	if free, err := w.free(); err == nil && free-cfg.MinFree+w.used < cfg.Size {
-		w.log.Warn("the disk has less room than the window may take: it will wait for room before it is full",
+		w.log.Warn("disk has less free space than the window's size, the window will wait for space",
 			"size", cfg.Size, "has", w.used, "free", free, "min_free", cfg.MinFree)
 	}
 	return w, nil

@@ -17,7 +17,7 @@ import (
 )
 
 // A position may belong to no node, and only some samples of a shard may be needed.
-func TestPositionsOfNobody(t *testing.T) {
+func TestPositionsOfOtherNodesAreSkipped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 40, Epochs: 1,
@@ -42,7 +42,7 @@ func TestPositionsOfNobody(t *testing.T) {
 	})
 }
 
-func TestShardsComeInOrderAndGoWhenAcknowledged(t *testing.T) {
+func TestShardsArriveInOrderAndLeaveWhenAcknowledged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 25, Epochs: 1,
@@ -89,7 +89,7 @@ func TestShardsComeInOrderAndGoWhenAcknowledged(t *testing.T) {
 	})
 }
 
-func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
+func TestEpochEndIsReportedOncePerReader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 100, Epochs: 2})
 		b.settle()
@@ -138,7 +138,7 @@ func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
 
 // A reader acknowledged the last shard of an epoch and received its end. Stager was killed before
 // it wrote the END marker. The reader received the end again.
-func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
+func TestEpochEndIsReportedOnceAcrossKill(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
 		b.settle()
@@ -160,7 +160,7 @@ func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
 // removal of the file recorded it. Then there was room, the reader received the end, and stager was
 // killed. At the start, the journal had no end of the epoch, so the reader's epoch was reset, and
 // it received the end again.
-func TestAnEndThatWasToldIsToldOnceThoughOnlyFilesTellOfIt(t *testing.T) {
+func TestEpochEndIsReportedOnceFromFilesAlone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
 		b.settle()
@@ -183,7 +183,7 @@ func TestAnEndThatWasToldIsToldOnceThoughOnlyFilesTellOfIt(t *testing.T) {
 	})
 }
 
-func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
+func TestSizeTooSmallIsRejected(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			cfg               Config
@@ -204,7 +204,7 @@ func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
 	})
 }
 
-func TestASecondWindowOnADirectoryIsRefused(t *testing.T) {
+func TestSecondWindowOnADirectoryIsRejected(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 1), Size: 1})
 		var busy *disk.BusyError
@@ -214,7 +214,7 @@ func TestASecondWindowOnADirectoryIsRefused(t *testing.T) {
 	})
 }
 
-func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
+func TestRejectedShardIsRedeliveredThenQuarantined(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, onBad := range []string{BadFail, BadSkip} {
 			b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1, OnBad: onBad})
@@ -236,7 +236,7 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 			s := b.Status()
 			if onBad == BadFail {
 				// The crash resets the reader's own count.
-				const words = "died of it 3 times, the last: r refused it: corrupt. It has refused whatever it was given (1): look at that reader first"
+				const words = "died 3 times, last: rejected by r: corrupt. It rejected every shard that it received (1): check this reader first"
 				if got := s.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, words) {
 					t.Errorf("got %+v, want %q in it", got, words)
 				}
@@ -262,7 +262,7 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 // At the end of a trainer its workers died one after the other, while some still waited. The first
 // one's shard passed from worker to worker, and was quarantined after three deaths. A shard that
 // kills workers of each new trainer is bad.
-func TestWorkersThatDieTogetherCondemnNoShard(t *testing.T) {
+func TestReadersDyingTogetherCountOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, groups := range []int{1, 4} {
 			b := newBench(t, Config{Items: items(1, 10), Size: 10, Epochs: 1, Groups: groups})
@@ -288,7 +288,7 @@ func TestWorkersThatDieTogetherCondemnNoShard(t *testing.T) {
 	})
 }
 
-func TestFetchesThatFail(t *testing.T) {
+func TestFailedFetchesAreRetried(t *testing.T) {
 	down := errors.New("503 slow down")
 	corrupt := fmt.Errorf("s00.tar: %w", ErrCorrupt)
 	for _, tt := range []struct {
@@ -333,7 +333,7 @@ func TestFetchesThatFail(t *testing.T) {
 	}
 }
 
-func TestMinFreeIsLeftAndWhatIsWantedLastGoes(t *testing.T) {
+func TestMinFreeDropsTheLatestShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(10, 10), Size: 100, MinFree: 1000, Epochs: 1})
 		free := int64(1045)
@@ -410,7 +410,7 @@ func TestRollingReplacesTheOldest(t *testing.T) {
 	})
 }
 
-func TestNeverKeepsAll(t *testing.T) {
+func TestReleaseNeverKeepsAll(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 90, Release: ReleaseNever})
 		b.settle()
@@ -427,7 +427,7 @@ func TestNeverKeepsAll(t *testing.T) {
 
 // A command once started while the last of its files had no name yet: files that were being
 // published counted as ready.
-func TestReadyIsWhatHasAName(t *testing.T) {
+func TestReadyRequiresAPublishedName(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(8, 10), Size: 90, Epochs: 1, Release: ReleaseNever, MinReady: MinReady{Files: 8}})
 		for range 100 {
@@ -447,7 +447,7 @@ func TestReadyIsWhatHasAName(t *testing.T) {
 	})
 }
 
-func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
+func TestReadyAfterMinReadyOrWhenFull(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 90, MinReady: MinReady{Files: 5}, Parallel: 1})
 		for range 3 {
@@ -469,7 +469,7 @@ func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
 }
 
 // The gauge of the peak was registered but never set.
-func TestPeakOfBytesIsAMetric(t *testing.T) {
+func TestMetricsExportPeakBytes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		b := newBench(t, Config{Items: items(4, 1<<20), Size: 8 << 20, Metrics: NewMetrics(reg)})

@@ -58,7 +58,7 @@ func (h *house) afterwards(t *testing.T) {
 	safe := strings.Contains(h.said(h.started), fmt.Sprintf(`msg="a checkpoint is safe" output=ckpt step=%d `, last))
 	saved := wrote == nil && (safe || code == 0)
 	t.Logf("afterwards: %d ends of epochs, exit %d, the last step was written: %v, reported as safe: %t", h.epochs, code, wrote, safe)
-	if h.epochs < 2 && !strings.Contains(h.said(h.started), "stager did not make that file") { // which it leaves
+	if h.epochs < 2 && !strings.Contains(h.said(h.started), "stager did not create this file") { // which it leaves
 		t.Errorf("hung: no epoch was delivered within %v when the neighbour had gone", h.patience)
 	}
 

@@ -167,7 +167,7 @@ var moreLosses = []loss{
 			q.take(1)
 		},
 		status: `"skipped":\[{"name":"shard-0.tar"`,
-		log:    []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn", "1 shards were skipped: shard-0.tar"}, code: 76, term: true,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn", "1 shards were skipped: shard-0.tar"}, code: 76, term: true,
 		moves: []string{"stager_window_skipped_total"},
 	},
 	{
@@ -176,7 +176,7 @@ var moreLosses = []loss{
 			q.refuse(3)
 			q.take(1)
 		},
-		status: `"skipped":\[{"name":"shard-0.tar"`, log: []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn"}, code: 0, term: true,
+		status: `"skipped":\[{"name":"shard-0.tar"`, log: []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn"}, code: 0, term: true,
 		moves: []string{"stager_window_skipped_total"},
 	},
 }

@@ -45,7 +45,7 @@ var losses = []loss{
 	{
 		name: "the destination is in the source", args: []string{"prefetch", "URL/src/", "DIR/src/to"},
 		setup: func(q *quiet) { q.write("src/a", "x") },
-		log:   []string{"copied into itself; name another one"}, code: 78,
+		log:   []string{"copied into itself; use another one"}, code: 78,
 	},
 	{
 		name: "a local file differs", args: []string{"prefetch", "URL/src/", "DIR/to"},
@@ -60,7 +60,7 @@ var losses = []loss{
 	{
 		name: "the destination of a copy differs", args: []string{"copy", "URL/src/", "URL/to/"},
 		setup: func(q *quiet) { q.write("src/a", "x"); q.write("to/a", "yy") },
-		log:   []string{`objects that are there and differ from the source: 1, such as "a"; nothing was copied`}, code: 78,
+		log:   []string{`1 objects exist at the destination and differ from the source, such as "a"; nothing was copied`}, code: 78,
 	},
 	{
 		name: "a copy is not whole", args: []string{"copy", "--verify", "URL/src/", "URL/to/"},
@@ -107,8 +107,8 @@ var losses = []loss{
 	{
 		name: "a shard is refused three times", plan: window("", ""), setup: func(q *quiet) { q.shards(2) },
 		work:   func(q *quiet) { q.refuse(3) },
-		status: `"error":"[^"]*cannot be delivered: readers refused it[^"]*torn`,
-		log:    []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn"}, code: 76, term: true,
+		status: `"error":"[^"]*cannot be delivered: readers rejected it[^"]*torn`,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn"}, code: 76, term: true,
 		moves: []string{"stager_window_delivered_total", "stager_window_redelivered_total", "stager_window_items", "stager_window_limit_bytes", "stager_window_bytes", "stager_window_peak_bytes"},
 	},
 	{

@@ -77,10 +77,10 @@ func (a *API) Guarded(token string, names ...string) http.Handler {
 			given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			switch {
 			case token == "":
-				fail(w, http.StatusForbidden, errors.New("this port only tells, as stager was started without --token-file; make the call on the socket"))
+				fail(w, http.StatusForbidden, errors.New("this port is read-only, because stager was started without --token-file; use the socket"))
 			case !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				fail(w, http.StatusUnauthorized, errors.New("on a port this call needs \"Authorization: Bearer\" with the token from --token-file; on the socket it needs none"))
+				fail(w, http.StatusUnauthorized, errors.New("this call requires \"Authorization: Bearer\" with the token from --token-file on a port; the socket requires none"))
 			default:
 				h(w, r)
 			}
@@ -170,7 +170,7 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	}
 	order, err := readOrder(w, r)
 	if err != nil {
-		badBody(w, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
+		badBody(w, fmt.Errorf(`the body must be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
 		return
 	}
 	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen}
@@ -204,7 +204,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (order CommitOrder, err e
 	_, err = body.Token()
 	switch {
 	case !errors.Is(err, io.EOF):
-		return order, errors.Join(errors.New("something stands behind it"), err)
+		return order, errors.Join(errors.New("unexpected data after the body"), err)
 	case order.Path == "":
 		return order, errors.New("the path is missing")
 	case order.Step != nil && *order.Step < 0:

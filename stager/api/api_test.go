@@ -72,7 +72,7 @@ func TestPortNeedsAToken(t *testing.T) {
 
 // Over TCP the kernel accepts bytes for a reader that may never read them. After a reset connection
 // the reader's next request must not acknowledge the shard.
-func TestNextOverAPort(t *testing.T) {
+func TestNextOnAPort(t *testing.T) {
 	h := newHouse(t, 2, 100)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,7 +217,7 @@ func TestCommit(t *testing.T) {
 
 // A trainer overwrote a file in place after its commit was accepted. The response was 500, and
 // stager commit --wait exited with 70, as for an error in stager.
-func TestCommitAnswersThatFilesChanged(t *testing.T) {
+func TestCommitReportsChangedFiles(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	dir := t.TempDir()
 	u, err := checkpoint.New(checkpoint.Config{Output: "ckpt", Dir: dir, Store: backends.NewStore(mem.New(), "mem://b", backends.Options{})})
@@ -289,7 +289,7 @@ func TestSave(t *testing.T) {
 }
 
 // Without room a commit is refused with a status that allows a retry.
-func TestCommitWithoutRoomIsTriedAgain(t *testing.T) {
+func TestCommitWithoutSpaceIsRetried(t *testing.T) {
 	code := codeForCommit(backends.Errorf(backends.NoSpace, "hold", "last.pt", "no space"))
 	if code != http.StatusInsufficientStorage {
 		t.Errorf("got %d, want 507", code)

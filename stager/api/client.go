@@ -23,7 +23,7 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("no stager answers on %s (%v); is \"stager run\" running, and is this its --socket?", e.Socket, e.Err)
+	return fmt.Sprintf("cannot connect to stager on %s (%v); is \"stager run\" running, and is this its --socket?", e.Socket, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -80,13 +80,13 @@ func (c Client) Call(ctx context.Context, method, path string, query url.Values,
 	if resp.StatusCode >= http.StatusBadRequest {
 		var f Failure
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
-			f.Error = "the daemon answers " + resp.Status
+			f.Error = "the daemon returned " + resp.Status
 		}
 		return resp.StatusCode, resp.Header, &RefusedError{resp.StatusCode, f.Error}
 	}
 	if out != nil && resp.StatusCode != http.StatusNoContent {
 		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			return resp.StatusCode, resp.Header, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+			return resp.StatusCode, resp.Header, fmt.Errorf("cannot read the daemon's response: %w", err)
 		}
 	}
 	return resp.StatusCode, resp.Header, nil

@@ -24,7 +24,7 @@ func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
 	cursors, err := readCursors(r.Body)
 	a.bodies.Unlock()
 	if err != nil {
-		badBody(w, fmt.Errorf("the body is to be what a GET of this gives, or a list of such: %w", err))
+		badBody(w, fmt.Errorf("the body must be a cursor as returned by GET, or a list of cursors: %w", err))
 		return
 	}
 	name := r.PathValue("input")
@@ -77,7 +77,7 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	report, err := win.Report(epoch)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		fail(w, http.StatusNotFound, fmt.Errorf("input %s has no report of epoch %d: nothing of it is acknowledged, or it is not one of the last few, or its release has no acknowledgements", r.PathValue("input"), epoch))
+		fail(w, http.StatusNotFound, fmt.Errorf("input %s has no report of epoch %d: no shard of it is acknowledged, or the epoch is too old, or the input's release mode has no acknowledgements", r.PathValue("input"), epoch))
 	case err != nil:
 		fail(w, http.StatusInternalServerError, err)
 	default:

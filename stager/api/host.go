@@ -24,7 +24,7 @@ func ownHost(names []string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name := hostName(r.Host); !own[name] && !isAddress(name) {
 			w.Header().Set("Connection", "close")
-			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("the Host %.80q is none of this port's: call it by its address, by localhost, or by the name that --listen gives", name))
+			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("unknown Host %.80q: use the port's address, localhost, or the name in --listen", name))
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -156,7 +156,7 @@ const rewindPause = 10 * time.Millisecond
 // give responds with a lease, or withdraws it if the client is gone.
 func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, bound bool) {
 	if bound {
-		a.bound.bind(connOf(r), l.ID, func() { a.giveBack(win, l.ID, "its reader's connection ended") })
+		a.bound.bind(connOf(r), l.ID, func() { a.giveBack(win, l.ID, "connection of the reader closed") })
 	}
 	err := r.Context().Err()
 	if err == nil {
@@ -178,11 +178,11 @@ func wantsBinding(r *http.Request) (bool, error) {
 		return false, nil
 	case "connection":
 	default:
-		return false, fmt.Errorf("Stager-Bind: %q is not known; a lease can be bound to the connection", kind)
+		return false, fmt.Errorf("Stager-Bind: unknown value %q; the only valid value is connection", kind)
 	}
 	for _, trace := range []string{"Via", "Forwarded", "X-Forwarded-For"} {
 		if r.Header.Get(trace) != "" {
-			return false, errors.New("this call came through a proxy, whose connection tells nothing of the reader: leave Stager-Bind out and renew the lease")
+			return false, errors.New("this request came through a proxy, so its connection does not identify the reader: omit Stager-Bind and renew the lease")
 		}
 	}
 	if connOf(r) == nil {
@@ -229,10 +229,10 @@ func (a *API) withdraw(win *window.Window, l window.Lease) {
 
 func (a *API) noteEnd(lease, why string, err error) {
 	if err != nil && !errors.Is(err, window.ErrNoLease) {
-		a.Log.Warn("lease not given back", "lease", lease, "error", err)
+		a.Log.Warn("cannot return lease", "lease", lease, "error", err)
 		return
 	}
-	a.Log.Debug("lease given back", "lease", lease, "why", why)
+	a.Log.Debug("lease returned", "lease", lease, "why", why)
 }
 
 // longestReader is the maximum length of a reader's name.
@@ -270,14 +270,14 @@ func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequ
 	case "true":
 		request.Mixes = true
 	default:
-		return request, fmt.Errorf("mixes=%q is neither true nor false", mixes)
+		return request, fmt.Errorf("mixes=%q is not true or false", mixes)
 	}
 	switch end := r.FormValue("end"); end {
 	case "", "all":
 	case "early":
 		request.EndEarly = true
 	default:
-		return request, fmt.Errorf("end=%q is neither all nor early", end)
+		return request, fmt.Errorf("end=%q is not all or early", end)
 	}
 	return request, nil
 }
@@ -330,7 +330,7 @@ func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	case "renew":
 		end = func(win *window.Window) error { return a.renew(win, id, r, bound) }
 	default:
-		fail(w, http.StatusNotFound, fmt.Errorf("a lease knows ack, nack, return and renew, not %q", verb))
+		fail(w, http.StatusNotFound, fmt.Errorf("unknown lease operation %q; valid: ack, nack, return, renew", verb))
 		return
 	}
 	windows, more := a.Windows()
@@ -353,7 +353,7 @@ func (a *API) renew(win *window.Window, id string, r *http.Request, bound bool) 
 		return win.Renew(id)
 	}
 	// Bind first: from here on the end of an earlier connection has no effect.
-	a.bound.bind(connOf(r), id, func() { a.giveBack(win, id, "its reader's connection ended") })
+	a.bound.bind(connOf(r), id, func() { a.giveBack(win, id, "connection of the reader closed") })
 	_, err := win.Attach(id, true)
 	if err != nil {
 		a.bound.unbind(id)

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-func TestLeaseById(t *testing.T) {
+func TestLeaseByID(t *testing.T) {
 	h := newHouse(t, 3, 10)
 	c := h.dial()
 	one := c.lease("reader=r0")
@@ -36,7 +36,7 @@ func TestLeaseById(t *testing.T) {
 
 // A reader that dies in the middle of a shard does not count against the shard, however often that
 // happens.
-func TestLeaseIsPutBack(t *testing.T) {
+func TestLeaseIsReturned(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	c := h.dial()
 	for attempt := range 5 {
@@ -51,7 +51,7 @@ func TestLeaseIsPutBack(t *testing.T) {
 
 // A worker of the first epoch that asks for a shard after others have read all gets the end, and
 // nothing of the second epoch.
-func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
+func TestLeaseReportsEpochToLateReader(t *testing.T) {
 	h := newHouse(t, 1, 10, func(c *window.Config) { c.Epochs = 3 })
 	c := h.dial()
 	want := func(query string, want LeaseResponse) {
@@ -77,7 +77,7 @@ func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
 // A loader reads batches from its workers in turn. If a worker waited at the end of the epoch for a
 // shard that another holds, the loader would wait for it, and the other for the loader. So it gets
 // the end of its part, at once or as soon as possible.
-func TestEndBeforeOthersAreDone(t *testing.T) {
+func TestEndEarlyBeforeOthersAreDone(t *testing.T) {
 	h := newHouse(t, 2, 10, func(c *window.Config) { c.Epochs = 2 })
 	one, two, three := h.dial(), h.dial(), h.dial()
 	held := one.lease("reader=one&epoch=0&end=early")
@@ -105,7 +105,7 @@ func TestEndBeforeOthersAreDone(t *testing.T) {
 }
 
 // A reader that waits for a shard that goes to another reader then gets the end.
-func TestEndIsToldToWhoWaits(t *testing.T) {
+func TestEndIsReportedToWaitingReaders(t *testing.T) {
 	hold := make(chan struct{})
 	h := newHouse(t, 1, 10, func(c *window.Config) { c.Fetcher = fake{hold} })
 	var waiters []*client
@@ -197,7 +197,7 @@ type gone struct{ *httptest.ResponseRecorder }
 
 func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-func TestAnswerThatNobodyTakes(t *testing.T) {
+func TestLeaseIsReturnedIfResponseIsNotRead(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	for range 5 { // more often than readers may refuse a shard
 		r := httptest.NewRequest("POST", "/v1/inputs/train/lease?reader=a&wait=1m", http.NoBody)
@@ -260,7 +260,7 @@ func TestLeaseMovesToAnotherConnection(t *testing.T) {
 	}
 }
 
-func TestNothingIsRememberedOfLeasesThatEnded(t *testing.T) {
+func TestEndedLeasesAreForgotten(t *testing.T) {
 	h := newHouse(t, 20, 10)
 	a, b := h.dial(), h.dial()
 	for i := range 20 {
@@ -281,7 +281,7 @@ func TestNothingIsRememberedOfLeasesThatEnded(t *testing.T) {
 
 // A reader that goes away while it waits gets no shard, even if its request has an unread body, or
 // another request follows.
-func TestReaderThatLeftGetsNothing(t *testing.T) {
+func TestDisconnectedReaderGetsNothing(t *testing.T) {
 	for name, request := range map[string]string{
 		"waiting":   "POST /v1/inputs/train/lease?reader=a&wait=1h HTTP/1.1\r\nHost: s\r\n\r\n",
 		"bound":     "POST /v1/inputs/train/lease?reader=a&wait=1h HTTP/1.1\r\nHost: s\r\nStager-Bind: connection\r\n\r\n",
@@ -382,7 +382,7 @@ func TestHostileRequests(t *testing.T) {
 }
 
 // Each shard is delivered to one reader once, however many ask concurrently.
-func TestManyReadersAtOnce(t *testing.T) {
+func TestReadersConcurrently(t *testing.T) {
 	const shards, readers = 200, 8
 	h := newHouse(t, shards, 100, func(c *window.Config) { c.Size = 2000 })
 	var mu sync.Mutex
@@ -417,7 +417,7 @@ func TestManyReadersAtOnce(t *testing.T) {
 
 // Until the source was listed, waiting requests got 503 at once: curl -f of the README exited with
 // 22, and a loader raised an exception.
-func TestRequestsWaitUntilTheInputIsListed(t *testing.T) {
+func TestRequestsWaitForTheListing(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	h.listing.Store(true)
 	one, two := h.dial(), h.dial()

@@ -36,7 +36,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "stager_api_connections", Help: "Connections to the API.",
 		}, []string{"listener"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stager_api_refused_total", Help: "Connections and calls that the API refused or closed at its limit of connections.",
+			Name: "stager_api_refused_total", Help: "Connections and requests that the API rejected or closed at its connection limit.",
 		}, []string{"listener", "what"}),
 	}
 	if reg != nil {
@@ -88,7 +88,7 @@ type use struct {
 // held reports whether a reader uses the connection.
 func (u *use) held() bool { return u.leases > 0 || u.serving && u.reading }
 
-var errTooMany = errors.New("too many connections to this stager are in use; try again in a moment")
+var errTooMany = errors.New("too many connections are in use; try again in a moment")
 
 func newConnections(limits Limits, log *slog.Logger) *connections {
 	fallback, _ := DefaultLimits(1024)
@@ -223,7 +223,7 @@ func (c *connections) refusedLocked(what string) {
 	c.limits.Metrics.refused.WithLabelValues(c.limits.Name, what).Inc()
 	c.quiet++
 	if now := time.Now(); c.logged.IsZero() || now.Sub(c.logged) >= logPause {
-		c.log.Warn("too many connections to the API, idle ones are closed and others refused",
+		c.log.Warn("too many connections to the API, closing idle ones and rejecting others",
 			"listener", c.limits.Name, "limit", c.limits.Readers+c.limits.Spare, "what", what, "count", c.quiet)
 		c.logged, c.quiet = now, 0
 	}
@@ -269,7 +269,7 @@ func limited(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s, t := serverOf(r), connOf(r); s != nil && t != nil && !s.table.read(t) {
 			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusServiceUnavailable, fmt.Errorf("%d readers hold shards or wait for some, as many as this stager serves; a larger limit of open files (ulimit -n) allows more, up to 1024", s.table.limits.Readers))
+			fail(w, http.StatusServiceUnavailable, fmt.Errorf("too many readers: %d hold shards or wait for one; a higher limit of open files (ulimit -n) allows more, up to 1024", s.table.limits.Readers))
 			return
 		}
 		h(w, r)

@@ -95,7 +95,7 @@ func TestServerRefusesReadersBeyondItsLimit(t *testing.T) {
 	for _, call := range []string{"POST /v1/inputs/train/lease?reader=d", "GET /v1/inputs/train/next?reader=d"} {
 		method, path, _ := strings.Cut(call, " ")
 		resp, body := h.dial().want(503, method, path)
-		if resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "3 readers hold shards") {
+		if resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many readers: 3 hold shards") {
 			t.Errorf("%s: got %v %s, want how many readers there are, and when to ask again", call, resp.Header, body)
 		}
 	}
@@ -107,7 +107,7 @@ func TestServerRefusesReadersBeyondItsLimit(t *testing.T) {
 }
 
 // If all other connections are in use, a new connection is refused with an error message.
-func TestServerTurnsAwayWhenAllConnectionsAreInUse(t *testing.T) {
+func TestServerRejectsWhenAllConnectionsAreInUse(t *testing.T) {
 	h := crowded(t, 8, Limits{Readers: 2, Spare: 1})
 	release := make(chan struct{})
 	h.api.Drain = func(time.Duration) { <-release }
@@ -194,7 +194,7 @@ func endless(conn net.Conn, chunk string) {
 }
 
 // Each of these occupied a connection and a handler for as long as the client liked.
-func TestServerEndsRequestsThatDoNot(t *testing.T) {
+func TestServerEndsStalledRequests(t *testing.T) {
 	t.Run("silent", func(t *testing.T) { endsRequests(t, Limits{Body: time.Second / 5}, false) })
 	// These are refused for their size, however slow the machine is.
 	t.Run("without end", func(t *testing.T) { endsRequests(t, Limits{Body: time.Minute}, true) })
@@ -294,7 +294,7 @@ func TestPortRefusesForeignNames(t *testing.T) {
 		"evil.example": 421, "evil.example:9090": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421, "evil.example:localhost": 421, "1.2.3": 421,
 	} {
 		resp, body := get("GET /healthz HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
-		if resp.StatusCode != want || want == 421 && !strings.Contains(body, "none of this port's") {
+		if resp.StatusCode != want || want == 421 && !strings.Contains(body, "unknown Host") {
 			t.Errorf("Host %s: got %d %s, want %d", host, resp.StatusCode, body, want)
 		}
 	}

@@ -51,7 +51,7 @@ const mostStreams = 4096
 // defaultPatience is how long a request waits for its reader's previous request.
 const defaultPatience = 5 * time.Second
 
-var errTwoAtOnce = errors.New("this reader is still taking another shard; give each stream a reader's name of its own")
+var errTwoAtOnce = errors.New("this reader is still receiving another shard; use a different reader name for each stream")
 
 // enter waits for the reader's turn. The caller must call leave unless there is an error.
 func (s *streams) enter(ctx context.Context, key string) (*stream, error) {
@@ -108,7 +108,7 @@ func (s *streams) leave(st *stream) {
 func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		fail(w, http.StatusMethodNotAllowed, errors.New("next hands a shard out, so it is a GET"))
+		fail(w, http.StatusMethodNotAllowed, errors.New("next requires GET"))
 		return
 	}
 	win := a.opened(w, r, forever)
@@ -187,7 +187,7 @@ func (a *API) nextShard(r *http.Request, win *window.Window, request window.Leas
 }
 
 // errNotTaken reports that the reader did not read the body to its last byte.
-var errNotTaken = errors.New("the reader did not take the whole shard")
+var errNotTaken = errors.New("the reader did not receive the whole shard")
 
 // nextBody calls nextShard and opens the shard. If another program removed the file, it is fetched
 // again and the reader gets another shard meanwhile.
@@ -203,7 +203,7 @@ func (a *API) nextBody(r *http.Request, win *window.Window, request window.Lease
 		if err == nil || !errors.Is(err, window.ErrLost) {
 			if err != nil {
 				a.withdraw(win, l)
-				err = fmt.Errorf("the shard %s cannot be opened: %w", l.Name, err)
+				err = fmt.Errorf("cannot open shard %s: %w", l.Name, err)
 			}
 			return win, l, b, err
 		}
@@ -223,7 +223,7 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 		st.lease, st.conn = l.ID, connOf(r)
 		// From here on only the next request shows that the reader is alive.
 		if _, err := win.Attach(l.ID, false); err != nil {
-			a.Log.Warn("lease without a time-out", "lease", l.ID, "error", err)
+			a.Log.Warn("cannot clear the timeout of the lease", "lease", l.ID, "error", err)
 		}
 	case serverEnds(r):
 		// The reader is alive: its lease stays valid for the next process.

@@ -40,7 +40,7 @@ func (c *client) body(path string) (*http.Response, string) {
 	return c.want(200, "GET", path)
 }
 
-func TestNextAcknowledgesTheOneBefore(t *testing.T) {
+func TestNextAcknowledgesThePreviousShard(t *testing.T) {
 	const size = 1 << 20
 	h := newHouse(t, 3, size)
 	for i := range 3 {
@@ -68,7 +68,7 @@ func TestNextAcknowledgesTheOneBefore(t *testing.T) {
 
 // A shard that a reader did not read to the last byte is delivered again, and its next request does
 // not acknowledge it.
-func TestNextNotTakenIsDeliveredAgain(t *testing.T) {
+func TestNextIsRedeliveredIfNotReceived(t *testing.T) {
 	for name, take := range map[string]int{"nothing": 0, "a little": 1000, "all but a little": -100} {
 		for _, size := range []int{3000, 4 << 20} { // fits the socket's queue, and does not fit
 			t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestNextNotTakenIsDeliveredAgain(t *testing.T) {
 	}
 }
 
-func TestNextOfAKilledReaderIsDeliveredAgain(t *testing.T) {
+func TestNextOfAKilledReaderIsRedelivered(t *testing.T) {
 	h := newHouse(t, 1, 8<<20)
 	victim := exec.Command(os.Args[0])
 	victim.Env = append(os.Environ(), "STATUS_TEST_READER="+h.socket)
@@ -188,7 +188,7 @@ func TestNextPipelined(t *testing.T) {
 	}
 }
 
-func TestOneReadersStreamsTakeTurns(t *testing.T) {
+func TestNextSerializesStreamsOfOneReader(t *testing.T) {
 	h := newHouse(t, 2, 4<<20)
 	a, b := h.dial(), h.dial()
 	a.send("GET", next)
@@ -205,7 +205,7 @@ func TestOneReadersStreamsTakeTurns(t *testing.T) {
 }
 
 // While a shard is sent, its lease has no time-out; afterwards it has.
-func TestNextToAReaderThatTakesLong(t *testing.T) {
+func TestNextRenewsLeaseOfASlowReader(t *testing.T) {
 	h := newHouse(t, 1, 4<<20, func(c *window.Config) { c.LeaseTimeout = 50 * time.Millisecond })
 	c := h.dial()
 	c.send("GET", next)
@@ -225,7 +225,7 @@ func TestNextToAReaderThatTakesLong(t *testing.T) {
 
 // A server that stops in the middle of a body loses nothing of its reader: after the restart the
 // shard is delivered again, and the interruption does not count as a refusal.
-func TestNextWhenTheServerEnds(t *testing.T) {
+func TestNextFinishesWhenTheServerStops(t *testing.T) {
 	h := newHouse(t, 1, 4<<20, func(c *window.Config) { c.Reattach = time.Millisecond })
 	for range 5 { // more often than readers may refuse a shard
 		c := h.dial()
@@ -241,7 +241,7 @@ func TestNextWhenTheServerEnds(t *testing.T) {
 
 // When the server stopped, a waiting reader got 200 with an empty body, which a pipe reads as an
 // empty archive: a whole epoch without a sample, and no error.
-func TestNextThatWaitsWhenTheServerEndsIsCutOff(t *testing.T) {
+func TestNextIsCutOffIfWaitingWhenTheServerStops(t *testing.T) {
 	for name, path := range map[string]string{"a shard": next, "the listing": "/v1/inputs/soon/next?reader=a"} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, 1, 10)
@@ -260,7 +260,7 @@ func TestNextThatWaitsWhenTheServerEndsIsCutOff(t *testing.T) {
 	}
 }
 
-func TestStreamsForgetTheSilent(t *testing.T) {
+func TestStreamsForgetSilentReaders(t *testing.T) {
 	var s streams
 	for i := range mostStreams + 10 {
 		st, err := s.enter(t.Context(), string(rune(i)))

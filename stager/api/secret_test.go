@@ -25,7 +25,7 @@ func swap(t *testing.T, path string, put func(path string) error) {
 // An unprivileged container replaced a shard by a link to a file that only stager's container can
 // read, after the shard was leased and before it was opened: next sent it a Secret. With a FIFO of
 // that name the request blocked, and stager with it even after SIGTERM.
-func TestNextSendsTheShardWhateverHasItsName(t *testing.T) {
+func TestNextSendsTheVerifiedShard(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("topsecret!"), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestNextSendsTheShardWhateverHasItsName(t *testing.T) {
 }
 
 // The same in a shard that is a directory, which is sent as an archive.
-func TestNextSendsTheFilesOfATreeWhateverHaveTheirNames(t *testing.T) {
+func TestNextSendsTheVerifiedFilesOfATree(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("topsecret!"), 0o600); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestNextSendsTheFilesOfATreeWhateverHaveTheirNames(t *testing.T) {
 
 // If the same user replaces stager's own link, the shard is lost: the reader gets it after it was
 // fetched again.
-func TestNextSendsALostShardWhenItIsFetchedAgain(t *testing.T) {
+func TestNextSendsALostShardAfterRefetch(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	l := mustLease(t, h.win)
 	held := filepath.Join(h.cfg.Dir, disk.Private, "held", filepath.Base(l.Path))

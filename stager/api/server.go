@@ -141,9 +141,9 @@ func badBody(w http.ResponseWriter, err error) {
 	code := http.StatusBadRequest
 	switch {
 	case errors.As(err, &tooLong):
-		code, err = http.StatusRequestEntityTooLarge, fmt.Errorf("the body is longer than the %d bytes that this call takes", tooLong.Limit)
+		code, err = http.StatusRequestEntityTooLarge, fmt.Errorf("the body is longer than the limit of %d bytes", tooLong.Limit)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		code, err = http.StatusRequestTimeout, errors.New("the body did not arrive in time")
+		code, err = http.StatusRequestTimeout, errors.New("timed out reading the body")
 	}
 	w.Header().Set("Connection", "close")
 	fail(w, code, err)

@@ -31,7 +31,7 @@ func (p *run) check(ctx context.Context, obj backends.Object) error {
 		p.warm(obj)
 		return nil
 	case !p.cfg.Overwrite:
-		return p.inTheWay(obj.Key, "it has the size and the time of the object, but other bytes, and stager did not write them")
+		return p.inTheWay(obj.Key, "it has the object's size and time but different bytes, and stager did not write it")
 	}
 	return p.small(ctx, obj, 0) // the barrier is open, so no place in the spool is needed
 }

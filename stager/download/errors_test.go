@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-func TestLocalFailuresAreNotTheStores(t *testing.T) {
+func TestErrorsSeparateLocalFromStore(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		kind backends.Kind

@@ -86,7 +86,7 @@ func (p *run) list(ctx context.Context, left *disk.Orphans) (f findings, err err
 		return f, err
 	}
 	if err := left.Sweep(); err != nil {
-		p.log.Warn("leftovers of earlier runs stay where they are", "error", err)
+		p.log.Warn("cannot remove orphans of earlier runs", "error", err)
 	}
 	return f, p.room(&f)
 }
@@ -100,7 +100,7 @@ func (p *run) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
 	l := p.cfg.Listing
 	l.Unpack = p.cfg.Unpack
 	if l.Marker == nil {
-		l.Marker = func(key string) { p.log.Debug("a directory marker is left out", "key", key) }
+		l.Marker = func(key string) { p.log.Debug("skipping directory marker", "key", key) }
 	}
 	if l.Skipped == nil {
 		l.Skipped = plan.LogSkipped(p.log)
@@ -182,13 +182,13 @@ func (p *run) refuse(f *findings) error {
 	var text string
 	switch {
 	case f.blocked.n > 0:
-		text = fmt.Sprintf("%s cannot be put there, because a directory has the file's name or a file that of one of its directories: %s; "+
+		text = fmt.Sprintf("%s cannot be written, because a directory has the name of a file, or a file has the name of a directory: %s; "+
 			"move what is in the way", english.Plural(f.blocked.n, "object", ""), &f.blocked)
 	case f.taken.n > 0:
-		text = fmt.Sprintf("%s cannot be unpacked there, because something that stager did not make has the name of its directory: %s; "+
+		text = fmt.Sprintf("%s cannot be unpacked, because something that stager did not create has the name of its directory: %s; "+
 			"move what is in the way", english.Plural(f.taken.n, "archive", ""), &f.taken)
 	case f.foreign.n > 0 && !p.cfg.Overwrite:
-		text = fmt.Sprintf("%s in the way: stager did not write what is there, and it differs from the source: %s; "+
+		text = fmt.Sprintf("%s in the way: stager did not write the existing file, and it differs from the source: %s; "+
 			"move it away, or replace it with --overwrite", english.Plural(f.foreign.n, "file", ""), &f.foreign)
 	default:
 		return nil

@@ -35,7 +35,7 @@ func keeps(t *testing.T, path, want string) {
 }
 
 // A user saved a file with the name of an object while a prefetch ran: it was silently replaced.
-func TestPrefetchLeavesAFileThatCameMeanwhile(t *testing.T) {
+func TestPrefetchKeepsAFileThatAppearedMeanwhile(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"file":      func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },
 		"link":      func(path string) error { return os.Symlink("/etc/hosts", path) },
@@ -76,7 +76,7 @@ func TestPrefetchLeavesAFileThatCameMeanwhile(t *testing.T) {
 
 // A user changed a file that an earlier run wrote and the source has replaced, after the listing
 // had ended.
-func TestPrefetchLeavesAFileThatChangesMeanwhile(t *testing.T) {
+func TestPrefetchKeepsAFileThatChangedMeanwhile(t *testing.T) {
 	for when, op := range map[string]conformance.Op{"at the gate": conformance.List, "after it": conformance.Read} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func timeOf(t *testing.T, s *source, key, path string) {
 
 // Another user replaced a shard by one with the same size and time, or changed bytes and restored
 // the time: the record took both for files that it had written.
-func TestPrefetchTakesNoOtherFileForItsOwn(t *testing.T) {
+func TestPrefetchRecognizesOnlyItsOwnFiles(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, s *source, dir string){
 		"exchanged": func(t *testing.T, s *source, dir string) {
 			at := func(name string) string { return filepath.Join(dir, name) }
@@ -148,7 +148,7 @@ func TestPrefetchTakesNoOtherFileForItsOwn(t *testing.T) {
 				before, err := os.ReadFile(filepath.Join(dir, "a"))
 				must(t, err)
 				summary, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
-				if backends.KindOf(err) != backends.Exist || !strings.Contains(fmt.Sprint(err), "other bytes") {
+				if backends.KindOf(err) != backends.Exist || !strings.Contains(fmt.Sprint(err), "different bytes") {
 					t.Errorf("got %v with %d warm files, want an error of kind Exist", err, summary.WarmFiles)
 				}
 				keeps(t, filepath.Join(dir, "a"), string(before))
@@ -162,7 +162,7 @@ func TestPrefetchTakesNoOtherFileForItsOwn(t *testing.T) {
 }
 
 // A file whose owner was changed, or that was copied with its time, is read once.
-func TestPrefetchReadsOnceWhatItDoesNotKnow(t *testing.T) {
+func TestPrefetchReadsUnknownFilesOnce(t *testing.T) {
 	for _, sum := range []backends.Algorithm{backends.CRC64NVME, ""} {
 		s, dir := shards(t, sum)
 		path := filepath.Join(dir, "a")
@@ -239,7 +239,7 @@ func TestPrefetchOpensOnlyRecordsOfItsOwn(t *testing.T) {
 
 // A user's file in the directory of an archive was removed with the directory when the archive had
 // changed at its source.
-func TestUnpackingLeavesFilesThatCameMeanwhile(t *testing.T) {
+func TestUnpackKeepsFilesThatAppearedMeanwhile(t *testing.T) {
 	for when, op := range map[string]conformance.Op{"in the directory": conformance.Read, "its name": conformance.List} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 const mib = 1 << 20
 
-func TestObjectIsCutAndSummedOnTheWay(t *testing.T) {
+func TestObjectIsSplitAndChecksummed(t *testing.T) {
 	for _, tt := range []struct {
 		size  int64
 		sum   backends.Algorithm
@@ -58,7 +58,7 @@ func TestObjectIsCutAndSummedOnTheWay(t *testing.T) {
 	}
 }
 
-func TestPiecesEndAtMultiples(t *testing.T) {
+func TestRangesEndAtMultiples(t *testing.T) {
 	got := cut([]disk.Range{{Off: 5, Len: 10}, {Off: 20 * mib, Len: 30 * mib}}, 65*mib, 1*mib)
 	want := []disk.Range{{Off: 5, Len: 10}, {Off: 20 * mib, Len: 12 * mib}, {Off: 32 * mib, Len: 16 * mib}, {Off: 48 * mib, Len: 2 * mib}}
 	if !slices.Equal(got, want) {
@@ -66,7 +66,7 @@ func TestPiecesEndAtMultiples(t *testing.T) {
 	}
 }
 
-func TestObjectGoesOnWhereStreamsBreak(t *testing.T) {
+func TestObjectResumesBrokenStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource(t, backends.CRC64NVME)
 		obj := s.Generate("k", 3*mib)
@@ -86,7 +86,7 @@ func TestObjectGoesOnWhereStreamsBreak(t *testing.T) {
 	})
 }
 
-func TestResumedObjectIsSummedFromTheDisk(t *testing.T) {
+func TestObjectResumedIsChecksummedFromDisk(t *testing.T) {
 	for _, damage := range []bool{false, true} {
 		s := newSource(t, backends.CRC64NVME)
 		obj := s.Generate("k", 80*mib)
@@ -115,7 +115,7 @@ func TestResumedObjectIsSummedFromTheDisk(t *testing.T) {
 	}
 }
 
-func TestVerify(t *testing.T) {
+func TestVerifyModes(t *testing.T) {
 	for _, tt := range []struct {
 		verify  Verify
 		sum     backends.Algorithm

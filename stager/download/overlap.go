@@ -194,7 +194,7 @@ func (p *run) undo() {
 			err = p.dir.Drop(obj.Key, obj.Size)
 		}
 		if err != nil {
-			p.log.Warn("what was fetched before the refusal cannot be removed, the next run does", "error", err)
+			p.log.Warn("cannot remove files fetched before the error, the next run removes them", "error", err)
 			return
 		}
 	}

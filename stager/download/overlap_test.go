@@ -62,7 +62,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-func TestNamesAreGivenWhenTheListIsAtItsEnd(t *testing.T) {
+func TestOverlapPublishesAfterTheListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		s := twoPages(t, func(s *source) {
@@ -91,7 +91,7 @@ func TestNamesAreGivenWhenTheListIsAtItsEnd(t *testing.T) {
 }
 
 // A prefetch is refused at the end of its listing, when transfers have already begun.
-func TestARefusalLeavesEverythingAsItWas(t *testing.T) {
+func TestOverlapErrorChangesNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(dir string, s *source) error
 		cfg     Config
@@ -164,7 +164,7 @@ func TestARefusalLeavesEverythingAsItWas(t *testing.T) {
 	}
 }
 
-func TestAKillInTheHeadStart(t *testing.T) {
+func TestOverlapResumesAfterKill(t *testing.T) {
 	for name, filter := range map[string]plan.Filter{"the same again": {}, "another choice": {Include: []string{"d/7"}}} {
 		synctest.Test(t, func(t *testing.T) {
 			killed := t.TempDir()
@@ -193,7 +193,7 @@ func TestAKillInTheHeadStart(t *testing.T) {
 	}
 }
 
-func TestARefusalLosesNothingOfAnEarlierRun(t *testing.T) {
+func TestOverlapErrorKeepsAnEarlierRun(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	few(s)
 	s.Generate("large.bin", 80*mib)
@@ -216,7 +216,7 @@ func TestARefusalLosesNothingOfAnEarlierRun(t *testing.T) {
 }
 
 // Disk space used during the listing is no longer free, and is part of the space that is needed.
-func TestTheRoomOfTheHeadStartCountsOnce(t *testing.T) {
+func TestOverlapCountsSpaceOnce(t *testing.T) {
 	const need = 10 * 102_400
 	for size, fits := range map[int64]bool{need: true, need - 1: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestTheRoomOfTheHeadStartCountsOnce(t *testing.T) {
 	}
 }
 
-func TestHowFarAHeadStartGoes(t *testing.T) {
+func TestOverlapLimit(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits
 	for name, tt := range map[string]struct {

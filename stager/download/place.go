@@ -43,9 +43,9 @@ func (p *run) within() string {
 func (p *run) refuseOwn(key, within string) error {
 	switch {
 	case within == "./":
-		return backends.Errorf(backends.Invalid, "prefetch", p.cfg.Dir, "the destination %s is the source itself; name another one", p.cfg.Dir)
+		return backends.Errorf(backends.Invalid, "prefetch", p.cfg.Dir, "the destination %s is the source itself; use another one", p.cfg.Dir)
 	case within != "" && strings.HasPrefix(key, within):
-		return backends.Errorf(backends.Invalid, "prefetch", key, "the destination %s is a directory of the source, so that it would be copied into itself; name another one, or leave it out by --exclude '%s**'", p.cfg.Dir, within)
+		return backends.Errorf(backends.Invalid, "prefetch", key, "the destination %s is a directory of the source, so it would be copied into itself; use another one, or exclude it with --exclude '%s**'", p.cfg.Dir, within)
 	}
 	return nil
 }
@@ -78,6 +78,6 @@ func (p *run) clear(made []string) {
 		}
 	}
 	if err != nil && !errors.Is(err, unix.ENOTEMPTY) { // another program put something there
-		p.log.Warn("the records of a run that brought nothing stay", "error", err)
+		p.log.Warn("cannot remove the records of a run that fetched nothing", "error", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestPrefetchIntoItsOwnSource(t *testing.T) {
 	for _, tt := range []struct {
 		name, dir, exclude, want string
 	}{
-		{"a directory of it", src + "/copy", "", "copied into itself; name another one, or leave it out by --exclude 'copy/**'"},
+		{"a directory of it", src + "/copy", "", "copied into itself; use another one, or exclude it with --exclude 'copy/**'"},
 		{"by a symbolic link", link + "/deep/copy", "", "--exclude 'deep/copy/**'"},
 		{"the source itself", src, "", "is the source itself"},
 		{"beside it, with a name that begins alike", src + "-copy", "", ""},
@@ -84,7 +84,7 @@ func below(t *testing.T, dir string) (names []string) {
 
 // A prefetch that fetched nothing left .stager with its records, and the directories that it had
 // created.
-func TestFailedPrefetchLeavesNothingWhereItBroughtNothing(t *testing.T) {
+func TestPrefetchLeavesNothingIfItFetchedNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		setup func(t *testing.T, dir string, s *source)

@@ -156,7 +156,7 @@ func (p *run) open(obj backends.Object) (*transfer, error) {
 		p.mu.Lock()
 		p.summary.ResumedBytes += have
 		p.mu.Unlock()
-		p.log.Info("a file is resumed", "path", obj.Key, "bytes", have, "of", obj.Size)
+		p.log.Info("resuming file", "path", obj.Key, "bytes", have, "of", obj.Size)
 	}
 	t := newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.cfg.Parallel, Arrived: p.meter.arrived})
 	t.head = head
@@ -173,7 +173,7 @@ func missing(in *disk.Incoming) (n int64) {
 // leave closes a file so that the next run can resume it.
 func (p *run) leave(t *transfer) {
 	if err := t.in.Close(); err != nil {
-		p.log.Warn("a file cannot be left to be resumed", "path", t.obj.Key, "error", err)
+		p.log.Warn("cannot keep a partial file for resuming", "path", t.obj.Key, "error", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func (p *run) leave(t *transfer) {
 func (p *run) finish(ctx context.Context, t *transfer, place int) error {
 	sum, err := t.verify(ctx)
 	for try := 1; errors.Is(err, errSums) && try < corruptTries; try++ {
-		p.log.Warn("the bytes are not right, fetching them again", "error", err)
+		p.log.Warn("wrong bytes, fetching them again", "error", err)
 		p.drop(t)
 		if t, err = p.open(t.obj); err != nil {
 			return err
@@ -243,7 +243,7 @@ func (p *run) unpublished(key string, err error) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return local(key, err)
 	}
-	return p.inTheWay(key, "it came while the object was fetched, and stager did not write it")
+	return p.inTheWay(key, "it appeared while the object was fetched, and stager did not write it")
 }
 
 // inTheWay returns the error for a file that is not replaced.
@@ -284,7 +284,7 @@ func (p *run) fetchedLocked(obj backends.Object, how string) {
 func (p *run) drop(t *transfer) {
 	p.meter.bytes.Add(missing(t.in) - t.obj.Size)
 	if err := p.head.release(t.obj.Size, t.in.Discard); err != nil {
-		p.log.Warn("a file that is wrong cannot be removed", "path", t.obj.Key, "error", err)
+		p.log.Warn("cannot remove a file with wrong bytes", "path", t.obj.Key, "error", err)
 	}
 }
 
@@ -300,10 +300,10 @@ func explain(err error) error {
 	case backends.Changed:
 	case backends.NotExist:
 		out.Kind = backends.Changed
-		out.Err = fmt.Errorf("it is gone since it was listed (%w)", e.Err)
+		out.Err = fmt.Errorf("it was removed after it was listed (%w)", e.Err)
 	default:
 		return err
 	}
-	out.Err = fmt.Errorf("%w; run it again to get what is there now", out.Err)
+	out.Err = fmt.Errorf("%w; run the command again to fetch the current objects", out.Err)
 	return &out
 }

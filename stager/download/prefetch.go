@@ -144,7 +144,7 @@ func (p *run) run(ctx context.Context) (err error) {
 		}
 	}()
 	if err := p.dir.SetWrite(p.cfg.Write, p.cfg.Sync, func(err error) {
-		p.log.Debug("the file system takes no direct writes, large files go through the page cache", "error", err)
+		p.log.Debug("file system does not support direct writes, using the page cache", "error", err)
 	}); err != nil {
 		return local("the destination", err)
 	}

@@ -43,7 +43,7 @@ func names(sizes map[string]int64) (names []string) {
 	return names
 }
 
-func TestPrefetchBringsAllOnce(t *testing.T) {
+func TestPrefetchFetchesEachObjectOnce(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	sizes := dataset(s)
 	dir := filepath.Join(t.TempDir(), "new", "directory")
@@ -94,7 +94,7 @@ func TestPrefetchBringsAllOnce(t *testing.T) {
 	}
 }
 
-func TestPrefetchGoesOnAfterAKill(t *testing.T) {
+func TestPrefetchResumesAfterKill(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	sizes := dataset(s)
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestPrefetchGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
-func TestPrefetchFetchesAgainWhatIsCorrupt(t *testing.T) {
+func TestPrefetchRefetchesCorruptObjects(t *testing.T) {
 	for _, size := range []int64{1000, 70 * mib} {
 		s := newSource(t, backends.CRC64NVME)
 		s.Generate("x", size)
@@ -218,7 +218,7 @@ func TestPrefetchOverwritesNothingUnasked(t *testing.T) {
 	}
 }
 
-func TestHostileKeysLeaveNothing(t *testing.T) {
+func TestPrefetchRejectsHostileKeys(t *testing.T) {
 	for _, keys := range [][]string{
 		{"../outside"},
 		{"/abs"},
@@ -245,7 +245,7 @@ func TestHostileKeysLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestLinksLeadNowhere(t *testing.T) {
+func TestPrefetchFollowsNoLinks(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	s.Generate("sub/x", 10)
 	dir, outside := t.TempDir(), t.TempDir()
@@ -260,7 +260,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 }
 
-func TestPrefetchRefusesAndLeavesNothing(t *testing.T) {
+func TestPrefetchErrorLeavesNothing(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	dataset(s)
 	const need = 4096 + 18*4096 + 80*mib + 4096
@@ -307,7 +307,7 @@ func TestPrefetchRefusesAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTwoPrefetchesOnOneDir(t *testing.T) {
+func TestPrefetchLocksItsDirectory(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	few(s)
 	dir := t.TempDir()
@@ -344,7 +344,7 @@ func TestPrefetchOfOneObject(t *testing.T) {
 	}
 }
 
-func TestObjectsThatChangeUnderWay(t *testing.T) {
+func TestPrefetchDetectsObjectsThatChange(t *testing.T) {
 	for name, change := range map[string]func(*source){
 		"changed": func(s *source) { s.Generate("b", 10) },
 		"gone":    func(s *source) { _ = s.Delete(t.Context(), "b") },
@@ -357,7 +357,7 @@ func TestObjectsThatChangeUnderWay(t *testing.T) {
 		s.faults.AddFor(conformance.Read, "a", conformance.Meanwhile(0, func() { <-listed; change(s) }))
 		dir := t.TempDir()
 		_, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, Parallel: 1})
-		if backends.KindOf(err) != backends.Changed || !strings.Contains(fmt.Sprint(err), "run it again") {
+		if backends.KindOf(err) != backends.Changed || !strings.Contains(fmt.Sprint(err), "run the command again") {
 			t.Errorf("%s: got %v, want kind Changed that says what to do", name, err)
 		}
 		sum, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
@@ -367,7 +367,7 @@ func TestObjectsThatChangeUnderWay(t *testing.T) {
 	}
 }
 
-func TestPrefetchOutlivesBadStores(t *testing.T) {
+func TestPrefetchSurvivesBadStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource(t, backends.CRC64NVME)
 		sizes := few(s)
@@ -386,7 +386,7 @@ func TestPrefetchOutlivesBadStores(t *testing.T) {
 	})
 }
 
-func TestTheFirstErrorEndsItAndSavesWhatIsDone(t *testing.T) {
+func TestPrefetchStopsAtFirstErrorAndKeepsFinishedFiles(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	for i := range 50 {
 		s.Generate(fmt.Sprintf("%02d", i), 10)
@@ -406,7 +406,7 @@ func TestTheFirstErrorEndsItAndSavesWhatIsDone(t *testing.T) {
 	}
 }
 
-func TestShardsOfAPrefetch(t *testing.T) {
+func TestPrefetchPartition(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	sizes := few(s)
 	var got []string
@@ -425,7 +425,7 @@ func TestShardsOfAPrefetch(t *testing.T) {
 	}
 }
 
-func TestOrphansAreSwept(t *testing.T) {
+func TestPrefetchRemovesOrphans(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	few(s)
 	dir := t.TempDir()
@@ -450,7 +450,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 }
 
-func TestManySmallObjects(t *testing.T) {
+func TestPrefetchOfManySmallObjects(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	const n = 3000
 	for i := range n {
@@ -469,7 +469,7 @@ func TestManySmallObjects(t *testing.T) {
 	t.Logf("%d warm files took %.2f s", n, sum.Seconds)
 }
 
-func TestWhatIsFetchedIsSyncedWhenAskedOrByARunThatFetchesNothing(t *testing.T) {
+func TestPrefetchSyncsOnRequestOrWhenNothingIsFetched(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	few(s)
 	for _, tt := range []struct {

@@ -25,7 +25,7 @@ func object(size, mtime int64, version string) backends.Object {
 	return obj
 }
 
-func TestRecordJudges(t *testing.T) {
+func TestRecordDecidesWhatToFetch(t *testing.T) {
 	const (
 		here   = `{"source":"s","boot":"HERE"}`
 		before = `{"source":"s","boot":"another"}`
@@ -102,7 +102,7 @@ func TestRecordJudges(t *testing.T) {
 	}
 }
 
-func TestRecordReadsWhatItWrote(t *testing.T) {
+func TestRecordRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	f := directory(t, dir)
 	// An earlier run was killed in the middle of a line.

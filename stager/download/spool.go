@@ -131,7 +131,7 @@ func (s *spool) all() iter.Seq2[entry, error] {
 			}
 			obj, err := in.next()
 			if err != nil {
-				yield(entry{}, fmt.Errorf("the list of objects on disk cannot be read: %w", err))
+				yield(entry{}, fmt.Errorf("cannot read the list of objects on disk: %w", err))
 				return
 			}
 			if !yield(obj, nil) {

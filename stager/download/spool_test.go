@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-func TestSpoolGivesBackWhatItTook(t *testing.T) {
+func TestSpoolRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	s, err := newSpool(directory(t, dir))
 	if err != nil {

@@ -60,7 +60,7 @@ func (p *run) unpack(ctx context.Context, obj backends.Object) (err error) {
 		if err = p.unpackOnce(ctx, obj); !errors.Is(err, errSums) || try == corruptTries {
 			return err
 		}
-		p.log.Warn("the bytes are not right, fetching them again", "error", err)
+		p.log.Warn("wrong bytes, fetching them again", "error", err)
 	}
 }
 
@@ -94,7 +94,7 @@ func (p *run) unpackOnce(ctx context.Context, obj backends.Object) (err error) {
 		p.meter.unpacked.Add(-files)
 		p.meter.bytes.Add(-came.Load())
 		if err := tree.Discard(); err != nil {
-			p.log.Warn("what came of an archive cannot be removed", "path", directory, "error", err)
+			p.log.Warn("cannot remove files unpacked from an archive", "path", directory, "error", err)
 		}
 	}()
 	if into.to, err = tree.Fill(0o755, mtime); err != nil {
@@ -190,14 +190,14 @@ func (p *run) admit(obj backends.Object, name string, size, total int64) error {
 		return &backends.Error{Op: "unpack", Store: p.cfg.Store.Name(), Key: obj.Key, Kind: kind, Err: fmt.Errorf(format, args...)}
 	}
 	if most := p.cfg.Listing.MaxBytes; most > 0 && total > most {
-		return fail(backends.Invalid, "with %q in it %d bytes would be here, but at most %d are allowed; choose fewer or allow more", name, total, most)
+		return fail(backends.Invalid, "unpacking %q would use %d bytes, but at most %d are allowed; choose fewer objects or raise the limit", name, total, most)
 	}
 	free, err := p.cfg.free(p.dir)
 	if err != nil {
 		return local("the destination", err)
 	}
 	if need := disk.Room(size); need > free {
-		return fail(backends.NoSpace, "%q in it needs %s (%d bytes), but only %s (%d bytes) are free",
+		return fail(backends.NoSpace, "its entry %q needs %s (%d bytes), but only %s (%d bytes) are free",
 			name, humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)
 	}
 	return nil
@@ -242,7 +242,7 @@ func (p *run) compareDir(obj backends.Object, directory string, f *findings) (pr
 // got files that stager did not write.
 func (p *run) dirInTheWay(directory string) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: directory, Kind: backends.Exist, Err: fmt.Errorf(
-		"the directory %q is in the way: it came or changed while the archive was unpacked, and stager did not make what is in it; move it away", directory)}
+		"the directory %q is in the way: it appeared or changed while the archive was unpacked, and stager did not create its content; move it away", directory)}
 }
 
 // allOurs reports whether the directory at a path contains only unpacked files. These have one

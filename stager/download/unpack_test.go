@@ -211,7 +211,7 @@ func TestUnpackMakesDirs(t *testing.T) {
 	clean(t, dir, "train/1/deep/er/b", "train/1/a", "train/1/bin/run", "train/2/other", "z/x", "z/y/z", "z/y/w", "plain.bin")
 }
 
-func TestUnpackLeavesAloneWhatOthersPutThere(t *testing.T) {
+func TestUnpackKeepsForeignFiles(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	s.put(t, "a.tar", packTar(t, map[string]string{"x": "1"}))
 	dir := t.TempDir()
@@ -234,7 +234,7 @@ func TestUnpackLeavesAloneWhatOthersPutThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Overwrite = true
-	refused(`1 archive cannot be unpacked there, because something that stager did not make has the name of its directory: "a"`)
+	refused(`1 archive cannot be unpacked, because something that stager did not create has the name of its directory: "a"`)
 	cfg.Overwrite = false
 	if err := os.RemoveAll(filepath.Dir(mine)); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestUnpackLeavesAloneWhatOthersPutThere(t *testing.T) {
 	hasDir(t, filepath.Dir(mine), map[string]string{"x": "1"})
 }
 
-func TestUnpackRefusals(t *testing.T) {
+func TestUnpackErrors(t *testing.T) {
 	good := packTar(t, map[string]string{"x": "1", "y": noise(3, 3*mib)})
 	wide := map[string]string{"a": noise(4, mib), "b": noise(5, mib)}
 	// 195 kB became 165 MB in 41,006 entries: directories and empty files were not counted.
@@ -283,14 +283,14 @@ func TestUnpackRefusals(t *testing.T) {
 		{"hostile", "a.tar", packTar(t, map[string]string{"ok": "", "../x": ""}), 0, 0, backends.Invalid, `a.tar: the archive is not unpacked: its entry "../x" is refused`},
 		{"hostile", "a.zip", packZip(t, map[string]string{"ok": "", "../x": ""}), 0, 0, backends.Invalid, `a.zip: the archive is not unpacked: its entry "../x" is refused`},
 		{"a path too long with its directory", strings.Repeat("d/", 30) + "a.tar", packTar(t, map[string]string{strings.Repeat("x/", 2030) + "y": ""}), 0, 0, backends.Invalid, "longer than the 4095 bytes"},
-		{"damaged", "a.tar", good[:mib], 0, 0, backends.Corrupt, `the archive is damaged, or not what its name says: it ends within its entry "y"`},
+		{"damaged", "a.tar", good[:mib], 0, 0, backends.Corrupt, `the archive is damaged, or has the wrong extension: it ends within its entry "y"`},
 		{"damaged", "a.tar.gz", good, 0, 0, backends.Corrupt, "gzip: invalid header"},
-		{"damaged", "a.zip", good, 0, 0, backends.Corrupt, "it is cut off: the directory"},
-		{"more than is allowed", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), mib, 0, backends.Invalid, "20971520 bytes would be here, but at most 1048576 are allowed"},
-		{"more than is allowed", "a.zip", packZip(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)}), mib, 0, backends.Invalid, "20971520 bytes would be here, but at most 1048576 are allowed"},
-		{"directories", "a.tar.gz", squeeze(t, packTar(t, directories)), mib, 0, backends.Invalid, "bytes would be here, but at most 1048576 are allowed"},
-		{"empty files", "a.zip", packZip(t, empty), mib, 0, backends.Invalid, "bytes would be here, but at most 1048576 are allowed"},
-		{"no room", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), 0, 10 * mib, backends.NoSpace, `"bomb" in it needs 20 MiB (20971520 bytes), but only 10 MiB (10485760 bytes) are free`},
+		{"damaged", "a.zip", good, 0, 0, backends.Corrupt, "it is truncated: the central directory"},
+		{"more than is allowed", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), mib, 0, backends.Invalid, "would use 20971520 bytes, but at most 1048576 are allowed"},
+		{"more than is allowed", "a.zip", packZip(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)}), mib, 0, backends.Invalid, "would use 20971520 bytes, but at most 1048576 are allowed"},
+		{"directories", "a.tar.gz", squeeze(t, packTar(t, directories)), mib, 0, backends.Invalid, "bytes, but at most 1048576 are allowed"},
+		{"empty files", "a.zip", packZip(t, empty), mib, 0, backends.Invalid, "bytes, but at most 1048576 are allowed"},
+		{"no room", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), 0, 10 * mib, backends.NoSpace, `its entry "bomb" needs 20 MiB (20971520 bytes), but only 10 MiB (10485760 bytes) are free`},
 		{"no room", "a.tar", packTar(t, wide), 0, mib, backends.NoSpace, "files to be fetched: 1"},
 	} {
 		s := newSource(t, backends.CRC64NVME)
@@ -382,7 +382,7 @@ func TestUnpackVerifies(t *testing.T) {
 }
 
 // A kill loses what was unpacked so far, and the next run starts over.
-func TestUnpackBeginsAnewAfterAKill(t *testing.T) {
+func TestUnpackRestartsAfterKill(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	files := map[string]string{"a": noise(7, 3*mib), "b": noise(8, 20*mib)}
 	s.put(t, "a.tar", packTar(t, files))

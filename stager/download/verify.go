@@ -52,12 +52,12 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 			return none, nil
 		}
 		return none, t.fail(backends.Unsupported, errors.New(
-			"the store has no checksum of it that could be compared; ask for less than full verification, or store it with one"))
+			"the store has no usable checksum of it; do not request full verification, or store it with a checksum"))
 	}
 	got, ok := t.sum(told.Algorithm)
 	if !ok && t.in == nil {
 		return none, t.fail(backends.Unsupported, fmt.Errorf(
-			"the store tells %s of it only now, when its bytes have passed; unpack nothing, or verify by size", told))
+			"the store returned %s only after the last byte; disable unpacking, or verify by size", told))
 	}
 	if !ok {
 		if got, err = t.readBack(ctx, told.Algorithm); err != nil {
@@ -65,7 +65,7 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 		}
 	}
 	if got != told {
-		return none, t.fail(backends.Corrupt, fmt.Errorf("%w: the store has %s, and the bytes that came have %s", errSums, told, got))
+		return none, t.fail(backends.Corrupt, fmt.Errorf("%w: the store has %s, the received bytes have %s", errSums, told, got))
 	}
 	return told, nil
 }
@@ -87,7 +87,7 @@ func (t *transfer) reportedSum(ctx context.Context) (backends.Checksum, error) {
 		return told, err
 	}
 	if now.Version != t.obj.Version && t.obj.Version != "" || now.Size != t.obj.Size {
-		return told, t.fail(backends.Changed, fmt.Errorf("it was replaced while it was read (version %q, now %q)", t.obj.Version, now.Version))
+		return told, t.fail(backends.Changed, fmt.Errorf("it was replaced during the read (version %q, now %q)", t.obj.Version, now.Version))
 	}
 	return now.Sum, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-func TestWindowTellsWhatToDo(t *testing.T) {
+func TestWindowErrorsNameTheFix(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	objects := []backends.Object{s.Generate("good", 10), s.Generate("bad", 10), s.Generate("gone", 10), s.Generate("changed", 10)}
 	s.corrupt["bad"] = 1

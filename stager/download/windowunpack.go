@@ -36,7 +36,7 @@ func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (e
 	take := func(name string, size, takes int64) error {
 		if left -= takes + 2*disk.NameRoom(path.Base(name)); left < 0 || size > room {
 			return &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: fmt.Errorf(
-				"with %q its files take more than the %d bytes that the window keeps for them, by the archive's size of %d; raise window.expand of the input",
+				"with %q, the unpacked files exceed the %d bytes that the window reserved for an archive of %d bytes; raise window.expand of the input",
 				name, room, obj.Size)}
 		}
 		return nil
@@ -50,7 +50,7 @@ func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (e
 	if err == nil && c.Files == 0 {
 		// A directory without files has no second links, by which a window recognises it.
 		err = &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: errors.New(
-			"there is no file in it, and so nothing that a window could hand out; exclude it")}
+			"it contains no files; exclude it")}
 	}
 	return errors.Join(err, into.to.Close())
 }

@@ -37,7 +37,7 @@ func TestWindowUnpacksWithinItsRoom(t *testing.T) {
 	dir := t.TempDir()
 	f := directory(t, dir)
 	for item, words := range []string{
-		"", "more than the 12288 bytes that the window keeps", "raise window.expand", `"../x" is refused`, "damaged", "there is no file in it",
+		"", "exceed the 12288 bytes that the window reserved", "raise window.expand", `"../x" is refused`, "damaged", "it contains no files",
 	} {
 		in, err := f.IncomingTree(objects[item].Key, "")
 		if err != nil {

@@ -48,18 +48,18 @@ func (l Layout) differs(recorded Layout) string {
 	maps.Copy(names, l.Options)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if mine, theirs := l.Options[name], recorded.Options[name]; mine != theirs {
-			return fmt.Sprintf("%s is %s here, and %s there", name, shown(mine), shown(theirs))
+			return fmt.Sprintf("%s is %s here, but %s in the record", name, shown(mine), shown(theirs))
 		}
 	}
 	switch {
 	case l.work() == recorded.work():
 		return ""
 	case l.Source != recorded.Source:
-		return fmt.Sprintf("the source is %s here, and %s there", l.Source, recorded.Source)
+		return fmt.Sprintf("the source is %s here, but %s in the record", l.Source, recorded.Source)
 	case l.Objects != recorded.Objects:
-		return fmt.Sprintf("the source has changed: it has %d objects now, and had %d", l.Objects, recorded.Objects)
+		return fmt.Sprintf("the source has changed: it has %d objects, and had %d", l.Objects, recorded.Objects)
 	}
-	return fmt.Sprintf("the source has changed: some of its %d objects are others now", l.Objects)
+	return fmt.Sprintf("the source has changed: some of its %d objects were replaced", l.Objects)
 }
 
 func shown(option string) string {

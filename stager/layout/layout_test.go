@@ -88,12 +88,12 @@ func TestLayoutRefusesAWorkerThatDiffers(t *testing.T) {
 		l    Layout
 		want string
 	}{
-		{"an object more", of(3, "a", "b", "c"), "the source has changed: it has 3 objects now, and had 2"},
-		{"another object", of(3, "a", "c"), "the source has changed: some of its 2 objects are others now"},
-		{"another source", elsewhere, "the source is mem://elsewhere here, and mem://src there"},
-		{"another count", of(2, "a", "b"), "this worker is one of 2, and they are 3"},
-		{"another filter", other, `--include is "*.tar" "*.json" here, and "*.tar" there`},
-		{"a seed", seeded, "--shuffle is 7 here, and not given there"},
+		{"an object more", of(3, "a", "b", "c"), "the source has changed: it has 3 objects, and had 2"},
+		{"another object", of(3, "a", "c"), "the source has changed: some of its 2 objects were replaced"},
+		{"another source", elsewhere, "the source is mem://elsewhere here, but mem://src in the record"},
+		{"another count", of(2, "a", "b"), "this worker is one of 2, but the layout has 3"},
+		{"another filter", other, `--include is "*.tar" "*.json" here, but "*.tar" in the record`},
+		{"a seed", seeded, "--shuffle is 7 here, but not given in the record"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			d := newDestination()
@@ -162,7 +162,7 @@ func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 	if _, err := first.All(t.Context(), tally); backends.KindOf(err) != backends.Changed {
 		t.Errorf("a worker whose record was replaced: got %v, want kind changed", err)
 	}
-	d.refused(t, of(1, "x"), 0, "the source has changed: it has 1 objects now, and had 2")
+	d.refused(t, of(1, "x"), 0, "the source has changed: it has 1 objects, and had 2")
 }
 
 // The response to the first create is lost, so the record is this worker's own.
@@ -196,7 +196,7 @@ func TestLayoutResetRemovesTheRecord(t *testing.T) {
 
 func TestLayoutKeepsARecordThatItCannotRead(t *testing.T) {
 	for text, want := range map[string]string{
-		"{":                        "cannot be read",
+		"{":                        "cannot read",
 		`{"format":2,"workers":2}`: "format 2",
 		`{"format":1}`:             "incomplete",
 	} {

@@ -74,10 +74,10 @@ func read(ctx context.Context, dst *backends.Store, key string) (r record, v bac
 		return &backends.Error{Op: "read", Store: dst.Name(), Key: key, Kind: backends.Invalid, Err: fmt.Errorf(format, args...)}
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, "", refuse("the record of the layout cannot be read (%w); if no worker is running, run this command with --reset-layout", err)
+		return r, "", refuse("cannot read the record of the layout (%w); if no worker is running, run this command with --reset-layout", err)
 	}
 	if r.Format > format {
-		return r, "", refuse("the record of the layout is of format %d, and this stager knows %d; use the stager that wrote it", r.Format, format)
+		return r, "", refuse("the record of the layout has format %d, but this version of stager supports format %d; use the version that wrote it", r.Format, format)
 	}
 	if r.ID == "" || r.Workers < 1 || r.Workers > plan.Stripes {
 		return r, "", refuse("the record of the layout is incomplete; if no worker is running, run this command with --reset-layout")

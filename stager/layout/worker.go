@@ -142,10 +142,10 @@ func (w *Worker) put(r record, write func(key string, text []byte) (backends.Ver
 // refused returns an error that says what differs and what to do.
 func refused(dst *backends.Store, l Layout, old record, difference string, missing []int) error {
 	if difference == "" {
-		difference = fmt.Sprintf("this worker is one of %d, and they are %d", l.Workers, old.Workers)
+		difference = fmt.Sprintf("this worker is one of %d, but the layout has %d", l.Workers, old.Workers)
 	}
 	return &backends.Error{Op: l.Kind, Store: dst.Name(), Kind: backends.Exist, Err: fmt.Errorf(
-		"the work was laid out otherwise, and %s: %s; give all workers the same flags and a source that does not change, or, if none is running, run this command once with --reset-layout and then every worker again",
+		"the layout of the work differs, and %s: %s; give all workers the same flags and an unchanging source, or, if none is running, run this command once with --reset-layout and then every worker again",
 		unfinished(missing, old.Workers), difference)}
 }
 
@@ -194,7 +194,7 @@ func (w *Worker) replaced(err error) error {
 	}
 	return &backends.Error{
 		Op: w.record.Kind, Store: w.dst.Name(), Kind: backends.Changed,
-		Err: errors.New("the layout was reset or replaced while this worker was at work, so its part may belong to no layout; run every worker again"),
+		Err: errors.New("the layout was reset or replaced while this worker was running, so its part may belong to no layout; run every worker again"),
 	}
 }
 
@@ -213,7 +213,7 @@ func Verify(ctx context.Context, dst *backends.Store, l Layout, compare ...strin
 	for _, name := range compare {
 		if mine, theirs := l.Options[name], old.Options[name]; mine != theirs {
 			return &backends.Error{Op: "verify", Store: dst.Name(), Kind: backends.Exist, Err: fmt.Errorf(
-				"%s is %s here, and the work was laid out with %s", name, shown(mine), shown(theirs))}
+				"%s is %s here, but the layout has %s", name, shown(mine), shown(theirs))}
 		}
 	}
 	if missing := t.missing(old, 0); old.Workers > 1 && len(missing) > 0 && old.work() == l.work() {

@@ -96,7 +96,7 @@ func members(t testing.TB, archive []byte) (names []string, contents map[string]
 
 // Every file is packed once, completely, next to those of its sample. Shards do not exceed the
 // requested size. The order is that of the listing, or one that depends only on the seed.
-func TestEveryFileIsInOneShard(t *testing.T) {
+func TestPackPutsEachFileInOneShard(t *testing.T) {
 	m := images(200)
 	m.Generate("README", 77)
 	m.Generate("large.bin", whole+12345) // larger than a shard, and than a file that is read whole
@@ -141,7 +141,7 @@ func TestEveryFileIsInOneShard(t *testing.T) {
 	}
 }
 
-func TestSamplesStayTogether(t *testing.T) {
+func TestPackKeepsSamplesTogether(t *testing.T) {
 	for _, tt := range []struct{ keys, want string }{
 		{"a.cls a.jpg b.jpg", "a: a.cls a.jpg; b: b.jpg"},
 		{"a.cls a.d/x.jpg a.jpg", "a.d/x: a.d/x.jpg; a: a.cls a.jpg"},
@@ -178,7 +178,7 @@ func listed(keys ...string) iter.Seq2[backends.Object, error] {
 }
 
 // However a shard is divided into ranges, they are parts of the same bytes.
-func TestRangesAreStretchesOfOneArchive(t *testing.T) {
+func TestShardRangesMatchTheWholeArchive(t *testing.T) {
 	m := images(40)
 	m.Generate("zebra/1.bin", whole+1)
 	p := openPacked(t, m, Config{Size: 32 << 20})
@@ -211,7 +211,7 @@ func (s *shifted) WriteAt(p []byte, off int64) (int, error) {
 
 // The same files make the same shards. Another version of a file makes another version of its
 // shard, and of no other shard.
-func TestAVersionTellsOfEveryFile(t *testing.T) {
+func TestShardVersionDependsOnEveryFile(t *testing.T) {
 	m := images(100)
 	before, again := list(t, openPacked(t, m, Config{})), list(t, openPacked(t, m, Config{}))
 	if !slices.Equal(before, again) {
@@ -231,7 +231,7 @@ func TestAVersionTellsOfEveryFile(t *testing.T) {
 
 // A file that is replaced after the listing is not packed, nor are bytes that do not match the
 // store's checksum, for files of any size.
-func TestWhatIsNotAsListedIsNotPacked(t *testing.T) {
+func TestPackRejectsFilesThatChangedSinceListing(t *testing.T) {
 	for _, size := range []int64{1000, whole + 1000} {
 		m := mem.New()
 		m.Generate("a.jpg", size)
@@ -279,7 +279,7 @@ func TestPackedFilesAreAStore(t *testing.T) {
 	conformance.Inspect(t, func(*testing.T) *backends.Store { return p.Store }, list(t, p)[:3])
 }
 
-func TestAReaderThatIsLeftEndsItsRequests(t *testing.T) {
+func TestReaderCloseEndsItsRequests(t *testing.T) {
 	m := images(100)
 	p := openPacked(t, m, Config{Size: 8 << 20})
 	obj := list(t, p)[0]
@@ -300,7 +300,7 @@ func TestAReaderThatIsLeftEndsItsRequests(t *testing.T) {
 }
 
 // Package plan can read the index.
-func TestIndexIsThatOfAPlan(t *testing.T) {
+func TestIndexMatchesThatOfAPlan(t *testing.T) {
 	p := openPacked(t, images(100), Config{})
 	text, err := p.Index()
 	if err != nil {
@@ -332,7 +332,7 @@ func TestIndexIsThatOfAPlan(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePackedIsRefused(t *testing.T) {
+func TestPackRejectsInvalidInput(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		m    *mem.Backend
@@ -349,7 +349,7 @@ func TestWhatCannotBePackedIsRefused(t *testing.T) {
 	}
 }
 
-func TestShardsOfAnotherPackingAreKnown(t *testing.T) {
+func TestShardsOfAnotherPackingAreRecognized(t *testing.T) {
 	p := openPacked(t, images(100), Config{})
 	n := p.Shards()
 	for key, want := range map[string]bool{

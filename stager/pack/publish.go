@@ -73,7 +73,7 @@ func (p *Publisher) End(ctx context.Context, w *layout.Worker, all bool) error {
 	}
 	if has != p.Packed.Shards() {
 		return &backends.Error{Op: "pack", Store: p.Dst.Name(), Kind: backends.Changed, Err: fmt.Errorf(
-			"%d of %d shards are there although every worker has finished, so some were removed or replaced; run every worker again", has, p.Packed.Shards())}
+			"only %d of %d shards exist although every worker has finished, so some were removed or replaced; run every worker again", has, p.Packed.Shards())}
 	}
 	for _, key := range stale {
 		if err := p.Dst.Delete(ctx, key); err != nil {
@@ -102,7 +102,7 @@ func (p *Publisher) look(ctx context.Context, tally *layout.Tally) (has int, sta
 		if p.Packed.Stale(obj.Key) {
 			if !p.Overwrite {
 				return 0, nil, &backends.Error{Op: "pack", Store: p.Dst.Name(), Key: obj.Key, Kind: backends.Exist, Err: fmt.Errorf(
-					"it is a shard of another packing, and there are only %d now; remove those of old with --overwrite, or take another directory or --prefix", p.Packed.Shards())}
+					"it is a shard of another packing, which now has only %d; remove old shards with --overwrite, or use another directory or --prefix", p.Packed.Shards())}
 			}
 			stale = append(stale, obj.Key)
 		}

@@ -94,13 +94,13 @@ func TestPackRefusesAWorkerThatPacksOtherwise(t *testing.T) {
 		change func(*packing)
 		want   string
 	}{
-		{"a file more", func(p *packing) { p.src.Put("bird/000.jpg", make([]byte, 9000)) }, "the source has changed: it has 401 objects now, and had 400"},
-		{"a file less", func(p *packing) { _ = p.src.Delete(t.Context(), "cat/000.cls") }, "it has 399 objects now, and had 400"},
-		{"another file", func(p *packing) { p.src.Put("cat/000.cls", []byte("1")) }, "some of its 400 objects are others now"},
-		{"another seed", func(p *packing) { p.cfg.Shuffle = &seeds[1] }, "--shuffle is 2 here, and 1 there"},
-		{"no seed", func(p *packing) { p.cfg.Shuffle = nil }, "--shuffle is not given here, and 1 there"},
-		{"another size", func(p *packing) { p.cfg.Size = 60 << 10 }, "--shard-size is 61440 here, and 65536 there"},
-		{"a filter", func(p *packing) { p.cfg.Listing.Filter.Exclude = []string{"README"} }, `--exclude is "README" here, and not given there`},
+		{"a file more", func(p *packing) { p.src.Put("bird/000.jpg", make([]byte, 9000)) }, "the source has changed: it has 401 objects, and had 400"},
+		{"a file less", func(p *packing) { _ = p.src.Delete(t.Context(), "cat/000.cls") }, "it has 399 objects, and had 400"},
+		{"another file", func(p *packing) { p.src.Put("cat/000.cls", []byte("1")) }, "some of its 400 objects were replaced"},
+		{"another seed", func(p *packing) { p.cfg.Shuffle = &seeds[1] }, "--shuffle is 2 here, but 1 in the record"},
+		{"no seed", func(p *packing) { p.cfg.Shuffle = nil }, "--shuffle is not given here, but 1 in the record"},
+		{"another size", func(p *packing) { p.cfg.Size = 60 << 10 }, "--shard-size is 61440 here, but 65536 in the record"},
+		{"a filter", func(p *packing) { p.cfg.Listing.Filter.Exclude = []string{"README"} }, `--exclude is "README" here, but not given in the record`},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			p := newPacking(200)
@@ -114,7 +114,7 @@ func TestPackRefusesAWorkerThatPacksOtherwise(t *testing.T) {
 	}
 	p := newPacking(200)
 	p.does(t, 0, 3)
-	p.refuses(t, 1, 2, "this worker is one of 2, and they are 3")
+	p.refuses(t, 1, 2, "this worker is one of 2, but the layout has 3")
 }
 
 // An index.jsonl of another program was silently replaced.
@@ -132,7 +132,7 @@ func TestPackKeepsAForeignIndex(t *testing.T) {
 
 // A directory that had become smaller could not be packed again, not even with --overwrite: shards
 // of the older packing were in the way.
-func TestPackAgainOfFewerFiles(t *testing.T) {
+func TestPackOfFewerFilesRemovesShards(t *testing.T) {
 	p := newPacking(200)
 	p.does(t, 0, 1)
 	before := len(p.dst.Keys())
@@ -141,7 +141,7 @@ func TestPackAgainOfFewerFiles(t *testing.T) {
 			_ = p.src.Delete(t.Context(), fmt.Sprintf("%s/%03d.%s", []string{"cat", "dog"}[i%2], i, ext))
 		}
 	}
-	p.refuses(t, 0, 1, "remove those of old with --overwrite")
+	p.refuses(t, 0, 1, "remove old shards with --overwrite")
 	p.overwrite = true
 	p.does(t, 0, 1)
 	p.indexed(t, true)
@@ -199,7 +199,7 @@ func TestPackRefusesExtensionsThatDifferInCase(t *testing.T) {
 			m.Put(key, []byte("x"))
 		}
 		_, err := Open(t.Context(), Config{Src: store(m), Size: 64 << 10})
-		if got := backends.KindOf(err) == backends.Invalid && strings.Contains(fmt.Sprint(err), "WebDataset refuses"); got != tt.refused {
+		if got := backends.KindOf(err) == backends.Invalid && strings.Contains(fmt.Sprint(err), "WebDataset rejects"); got != tt.refused {
 			t.Errorf("%s: got %v, want a refusal: %v", tt.keys, err, tt.refused)
 		}
 	}

@@ -175,7 +175,7 @@ func compare(ctx context.Context, src *backends.Store, obj backends.Object) erro
 
 func corrupt(src *backends.Store, obj backends.Object, told, got backends.Checksum) error {
 	return &backends.Error{Op: "read", Store: src.Name(), Key: obj.Key, Kind: backends.Corrupt, Err: fmt.Errorf(
-		"the store tells %s, and the bytes that came have %s", told, got)}
+		"the store has %s, the received bytes have %s", told, got)}
 }
 
 type nowhere struct{}

@@ -55,7 +55,7 @@ func (s sample) check() error {
 		}
 		lower := strings.ToLower(obj.Key)
 		if key, twice := seen[lower]; twice {
-			return fmt.Errorf("%q and %q would be two files of one sample with the same extension in lower case, which WebDataset refuses: rename one, or leave one out with --exclude",
+			return fmt.Errorf("%q and %q are files of one sample whose extensions differ only in case, which WebDataset rejects: rename one, or exclude one with --exclude",
 				key, obj.Key)
 		}
 		seen[lower] = obj.Key

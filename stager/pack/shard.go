@@ -57,7 +57,7 @@ func (sh *shard) add(s sample, size int64) (fits bool, err error) {
 		}
 		at := starts[len(starts)-1] + int64(len(head))
 		if obj.Size > math.MaxInt64/2-at {
-			return false, fmt.Errorf("%s: the store says it has %d bytes, which cannot be", obj.Key, obj.Size)
+			return false, fmt.Errorf("%s: the store reports an invalid size of %d bytes", obj.Key, obj.Size)
 		}
 		starts = append(starts, at+padded(obj.Size))
 	}
@@ -84,7 +84,7 @@ func header(obj backends.Object) ([]byte, error) {
 	var head bytes.Buffer
 	err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: obj.Key, Size: obj.Size, Mode: 0o644, ModTime: time.Unix(0, 0)})
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot stand in a tar archive: %w", obj.Key, err)
+		return nil, fmt.Errorf("%s cannot be stored in a tar archive: %w", obj.Key, err)
 	}
 	return head.Bytes(), nil
 }
@@ -109,7 +109,7 @@ func shards(from iter.Seq2[sample, error], prefix string, size int64) ([]*shard,
 			}
 		}
 		if len(all) > lastShard {
-			return nil, fmt.Errorf("these are more than %d shards of %d bytes; make them larger", lastShard+1, size)
+			return nil, fmt.Errorf("more than %d shards of %d bytes would be needed; use larger shards", lastShard+1, size)
 		}
 		sh := newShard(keyOf(prefix, len(all)))
 		if _, err := sh.add(s, size); err != nil {

@@ -57,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 		return &backends.Error{Op: "pack", Store: cfg.Src.Name(), Kind: kind, Err: err}
 	}
 	if cfg.Size < trailer+block {
-		return nil, fail(backends.Invalid, fmt.Errorf("shards of %d bytes hold nothing; take 256Mi", cfg.Size))
+		return nil, fail(backends.Invalid, fmt.Errorf("shards of %d bytes are too small; use 256Mi", cfg.Size))
 	}
 	files := func(yield func(backends.Object, error) bool) {
 		for obj, err := range cfg.Listing.Objects(ctx, cfg.Src) {
@@ -149,7 +149,7 @@ func (p *Packed) find(key string) (*shard, error) {
 // view is the backend of the shards.
 type view struct{ *Packed }
 
-var errReadOnly = &backends.Error{Kind: backends.Permission, Err: errors.New("files that are seen as shards cannot be written to")}
+var errReadOnly = &backends.Error{Kind: backends.Permission, Err: errors.New("packed shards are read-only")}
 
 // Capabilities returns the capabilities of a store of shards.
 func (v view) Capabilities() backends.Capabilities {
@@ -189,13 +189,13 @@ func (v view) OpenRange(ctx context.Context, obj backends.Object, off, n int64) 
 	}
 	is := sh.object()
 	if obj.Version != "" && obj.Version != is.Version {
-		return nil, &backends.Error{Kind: backends.Changed, Err: errors.New("other files make this shard now")}
+		return nil, &backends.Error{Kind: backends.Changed, Err: errors.New("the files of this shard have changed")}
 	}
 	if n < 0 {
 		n = max(is.Size-off, 0)
 	}
 	if off < 0 || off > is.Size || n > is.Size-off {
-		return nil, &backends.Error{Kind: backends.Invalid, Err: fmt.Errorf("%d bytes from %d on are no range of %d", n, off, is.Size)}
+		return nil, &backends.Error{Kind: backends.Invalid, Err: fmt.Errorf("range of %d bytes from %d is outside an object of %d bytes", n, off, is.Size)}
 	}
 	return read(ctx, v.src, sh, off, off+n), nil
 }

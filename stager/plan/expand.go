@@ -90,6 +90,9 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
+// template matches what Helm, Argo and Jinja replace before stager reads a plan.
+var template = regexp.MustCompile(`\{\{.*?\}\}`)
+
 func (r *report) expand(at string, text *string, vars Vars) {
 	*text = placeholder.ReplaceAllStringFunc(*text, func(braced string) string {
 		name := braced[1 : len(braced)-1]
@@ -107,6 +110,10 @@ func (r *report) expand(at string, text *string, vars Vars) {
 
 // placeholders checks that text contains only known placeholders.
 func (c *checker) placeholders(at, text string) {
+	if template.MatchString(text) {
+		c.add(at, "%s is a template of another program; have that program fill it in first", template.FindString(text))
+		return
+	}
 	known := make([]string, len(variables))
 	for i, v := range variables {
 		known[i] = v.name

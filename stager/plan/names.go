@@ -132,7 +132,7 @@ func CheckPath(name string) error {
 	case !utf8.ValidString(name):
 		return errors.New("it is not UTF-8")
 	case name[0] == '/':
-		return errors.New("it begins with a slash, so it is no path below a directory")
+		return errors.New("it starts with a slash, so it is no path below a directory")
 	}
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] == 0x7f {

@@ -22,7 +22,7 @@ type ArchiveError struct {
 }
 
 func (e *ArchiveError) Error() string {
-	return fmt.Sprintf("%s of input %s cannot be sampled: %v; mend it at its source, or exclude it in the plan", e.Name, e.Input, e.Err)
+	return fmt.Sprintf("%s of input %s cannot be sampled: %v; repair it at its source, or exclude it in the plan", e.Name, e.Input, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -75,7 +75,7 @@ var packed = []struct{ begin, name string }{
 func formatOf(name string, head []byte) (*format, error) {
 	for _, p := range packed {
 		if bytes.HasPrefix(head, []byte(p.begin)) {
-			return nil, fmt.Errorf("it is compressed (%s), and samples are taken from plain tar and TFRecord files", p.name)
+			return nil, fmt.Errorf("it is compressed (%s); samples can only be read from uncompressed tar and TFRecord files", p.name)
 		}
 	}
 	switch {
@@ -84,7 +84,7 @@ func formatOf(name string, head []byte) (*format, error) {
 	case len(head) >= 262 && string(head[257:262]) == "ustar", strings.HasSuffix(name, ".tar"):
 		return tarFormat, nil
 	}
-	return nil, errors.New("it is neither a tar archive nor a file of TFRecord")
+	return nil, errors.New("it is not a tar archive or a TFRecord file")
 }
 
 // A record of TFRecord has a length (8 bytes), the checksum of the length (4), the data, and their
@@ -110,17 +110,17 @@ func indexRecords(r *io.SectionReader) (spans []span, err error) {
 	for at := int64(0); at < r.Size(); {
 		bad := func(what string) error { return fmt.Errorf("record %d, at byte %d, %s", len(spans), at, what) }
 		if r.Size()-at < recordHead+recordRest {
-			return nil, bad("is cut off by the end of the file")
+			return nil, bad("is truncated")
 		}
 		if _, err := io.ReadFull(in, head[:]); err != nil {
 			return nil, err
 		}
 		if !isRecord(head[:]) {
-			return nil, bad("has a length whose checksum does not hold")
+			return nil, bad("has a length with a wrong checksum")
 		}
 		n := binary.LittleEndian.Uint64(head[:8])
 		if n > uint64(r.Size()-at-recordHead-recordRest) {
-			return nil, bad("is cut off by the end of the file")
+			return nil, bad("is truncated")
 		}
 		sum := crc32.New(castagnoli)
 		if _, err := io.CopyBuffer(sum, io.LimitReader(in, int64(n)), buf); err != nil {
@@ -130,7 +130,7 @@ func indexRecords(r *io.SectionReader) (spans []span, err error) {
 			return nil, err
 		}
 		if masked(sum.Sum32()) != binary.LittleEndian.Uint32(head[:]) {
-			return nil, bad("has data whose checksum does not hold")
+			return nil, bad("has data with a wrong checksum")
 		}
 		end := at + recordHead + int64(n) + recordRest
 		spans = append(spans, span{off: at, end: end})
@@ -153,10 +153,10 @@ func indexTar(r *io.SectionReader) (spans []span, err error) {
 			return spans, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("its entry at byte %d cannot be read: %w", at, err)
+			return nil, fmt.Errorf("cannot read its entry at byte %d: %w", at, err)
 		}
 		if unpack.IsSparse(header) {
-			return nil, fmt.Errorf("%s in it is a sparse file, which is not read; pack it without", header.Name)
+			return nil, fmt.Errorf("its entry %s is a sparse file, which is not supported; pack it without --sparse", header.Name)
 		}
 		data, err := r.Seek(0, io.SeekCurrent)
 		if err != nil {
@@ -165,7 +165,7 @@ func indexTar(r *io.SectionReader) (spans []span, err error) {
 		begin := at
 		at = data + (header.Size+tarBlock-1)/tarBlock*tarBlock
 		if at > r.Size() {
-			return nil, fmt.Errorf("%s in it is cut off by the end of the file", header.Name)
+			return nil, fmt.Errorf("its entry %s is truncated", header.Name)
 		}
 		if header.Typeflag != tar.TypeReg {
 			continue

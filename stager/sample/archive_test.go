@@ -54,7 +54,7 @@ func TestSamplesOfTar(t *testing.T) {
 }
 
 // The checksum from the format's documentation: CRC-32C of "123456789", masked.
-func TestMasked(t *testing.T) {
+func TestMaskedChecksum(t *testing.T) {
 	if got, want := crc32.Checksum([]byte("123456789"), castagnoli), uint32(0xe3069283); got != want {
 		t.Errorf("got %#x, want %#x", got, want)
 	}
@@ -65,7 +65,7 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-func TestBadArchives(t *testing.T) {
+func TestIndexRejectsBadArchives(t *testing.T) {
 	two := append(record("one"), record("two")...)
 	spoil := func(body []byte, at int) []byte {
 		body = bytes.Clone(body)
@@ -80,17 +80,17 @@ func TestBadArchives(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"x.tfrecord", spoil(two, 13), "record 0, at byte 0, has data whose checksum does not hold"},
-		{"x.tfrecord", spoil(two, 20), "record 1, at byte 19, has a length whose checksum does not hold"},
-		{"x.tfrecord", spoil(two, len(two)-1), "record 1, at byte 19, has data whose checksum does not hold"},
-		{"x.tfrecord", two[:len(two)-1], "record 1, at byte 19, is cut off by the end of the file"},
-		{"x.tfrecord", two[:19+5], "record 1, at byte 19, is cut off by the end of the file"},
-		{"x.tfrecord", append(huge, 1, 2, 3, 4), "record 0, at byte 0, is cut off by the end of the file"},
-		{"x.tar", good[:700], "a.jpg in it is cut off by the end of the file"},
-		{"x.tar", good[:1300], "its entry at byte 1024 cannot be read: unexpected EOF"},
-		{"x.tar", spoil(good, 1030), "its entry at byte 1024 cannot be read: archive/tar: invalid tar header"},
-		{"x.jpg", []byte("\xff\xd8\xff"), "it is neither a tar archive nor a file of TFRecord"},
-		{"x.zst", []byte("\x28\xb5\x2f\xfd"), "it is compressed (zstd), and samples are taken from plain tar and TFRecord files"},
+		{"x.tfrecord", spoil(two, 13), "record 0, at byte 0, has data with a wrong checksum"},
+		{"x.tfrecord", spoil(two, 20), "record 1, at byte 19, has a length with a wrong checksum"},
+		{"x.tfrecord", spoil(two, len(two)-1), "record 1, at byte 19, has data with a wrong checksum"},
+		{"x.tfrecord", two[:len(two)-1], "record 1, at byte 19, is truncated"},
+		{"x.tfrecord", two[:19+5], "record 1, at byte 19, is truncated"},
+		{"x.tfrecord", append(huge, 1, 2, 3, 4), "record 0, at byte 0, is truncated"},
+		{"x.tar", good[:700], "its entry a.jpg is truncated"},
+		{"x.tar", good[:1300], "cannot read its entry at byte 1024: unexpected EOF"},
+		{"x.tar", spoil(good, 1030), "cannot read its entry at byte 1024: archive/tar: invalid tar header"},
+		{"x.jpg", []byte("\xff\xd8\xff"), "it is not a tar archive or a TFRecord file"},
+		{"x.zst", []byte("\x28\xb5\x2f\xfd"), "it is compressed (zstd); samples can only be read from uncompressed tar and TFRecord files"},
 	} {
 		_, got, err := spanned(t, tt.name, tt.body)
 		if err == nil || err.Error() != tt.want {

@@ -100,9 +100,9 @@ func New(cfg Config) (*Sampler, error) {
 	}
 	switch {
 	case cfg.Samples < 1:
-		return nil, errors.New("a file holds 1 sample at least")
+		return nil, errors.New("samples must be at least 1")
 	case cfg.Open < 1:
-		return nil, errors.New("1 shard at least must be open")
+		return nil, errors.New("open must be at least 1")
 	}
 	s := &Sampler{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), news: make(chan struct{}, 1),
@@ -306,7 +306,7 @@ type RoomError struct {
 }
 
 func (e *RoomError) Error() string {
-	return fmt.Sprintf("a file of %d samples has %d bytes, and the bound is %d: make --size twice as much as a file at least, or --samples smaller", e.Samples, e.Need, e.Have)
+	return fmt.Sprintf("a file of %d samples has %d bytes, and the limit is %d: set --size to at least twice the size of a file, or reduce --samples", e.Samples, e.Need, e.Have)
 }
 
 // Fetch writes a file: Sampler is a [window.Fetcher].

@@ -30,7 +30,7 @@ func (d *dataset) once(t *testing.T, all []string) {
 	}
 }
 
-func TestEverySampleComesOnceInEachEpochMixed(t *testing.T) {
+func TestSamplerDeliversEachSampleOncePerEpoch(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		data *dataset
@@ -71,7 +71,7 @@ func bodies(files []got) []byte {
 	return all
 }
 
-func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+func TestSamplerIsDeterministicForASeed(t *testing.T) {
 	d := tars(t, 6, 11)
 	mix := func(seed int64) []byte {
 		h := newHouse(t, d, 0, func(c *Config) { c.Seed = seed })
@@ -88,7 +88,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 
 // A sampler is killed at any point, without notice to its source, and another one continues in its
 // directory.
-func TestAKilledSamplerGoesOn(t *testing.T) {
+func TestSamplerResumesAfterKill(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
 	want := bodies(append(whole.epoch(), whole.epoch()...))
@@ -123,7 +123,7 @@ func TestAKilledSamplerGoesOn(t *testing.T) {
 
 // A sampler was killed while its source sent it a shard, so that the lease is not in its state. The
 // next sampler returns the lease and gets the shard in turn.
-func TestAShardThatASamplerNeverHeardOfIsGivenBack(t *testing.T) {
+func TestSamplerReturnsUnknownLeases(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
 	want := bodies(append(whole.epoch(), whole.epoch()...))
@@ -156,7 +156,7 @@ func (h *house) freeAll() {
 	}
 }
 
-func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
+func TestSamplerLosesNothingWithoutItsState(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(h *house)
@@ -197,13 +197,13 @@ func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
 }
 
 // A source with room for fewer shards than Config.Open must not block the sampler.
-func TestASmallSourceMixesFewer(t *testing.T) {
+func TestSamplerMixesFewerShardsOfASmallSource(t *testing.T) {
 	d := records(6, 20)
 	h := newHouse(t, d, int64(2*len(d.bodies[0])), func(c *Config) { c.Open, c.jamAfter = 4, 50*time.Millisecond })
 	d.once(t, names(t, h.epoch()))
 }
 
-func TestAnEmptyShardIsNoHindrance(t *testing.T) {
+func TestSamplerSkipsEmptyShards(t *testing.T) {
 	d := tars(t, 3, 5)
 	d.add("empty.tar", archive(t))
 	d.add("nothing.tfrecord", nil)
@@ -211,7 +211,7 @@ func TestAnEmptyShardIsNoHindrance(t *testing.T) {
 	d.once(t, names(t, h.epoch()))
 }
 
-func TestABadShardEndsTheSampler(t *testing.T) {
+func TestSamplerFailsOnABadShard(t *testing.T) {
 	broken := record("abc")
 	broken[13] ^= 1
 	for _, tt := range []struct {
@@ -219,9 +219,9 @@ func TestABadShardEndsTheSampler(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"a.tfrecord", append(record("first"), broken...), "a.tfrecord of input train cannot be sampled: record 1, at byte 21, has data whose checksum does not hold; mend it at its source, or exclude it in the plan"},
-		{"a.tar.gz", []byte("\x1f\x8b rest"), "a.tar.gz of input train cannot be sampled: it is compressed (gzip), and samples are taken from plain tar and TFRecord files; mend it at its source, or exclude it in the plan"},
-		{"a.tar", archive(t, "0.jpg"), "a.tar of input train cannot be sampled: it is tar, and those before it are TFRecord, which cannot be mixed; mend it at its source, or exclude it in the plan"},
+		{"a.tfrecord", append(record("first"), broken...), "a.tfrecord of input train cannot be sampled: record 1, at byte 21, has data with a wrong checksum; repair it at its source, or exclude it in the plan"},
+		{"a.tar.gz", []byte("\x1f\x8b rest"), "a.tar.gz of input train cannot be sampled: it is compressed (gzip); samples can only be read from uncompressed tar and TFRecord files; repair it at its source, or exclude it in the plan"},
+		{"a.tar", archive(t, "0.jpg"), "a.tar of input train cannot be sampled: it is tar, but earlier shards are TFRecord; formats cannot be mixed; repair it at its source, or exclude it in the plan"},
 	} {
 		d := records(1, 3)
 		d.add(tt.name, tt.body)
@@ -237,10 +237,10 @@ func TestABadShardEndsTheSampler(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotFitIsRefused(t *testing.T) {
+func TestSamplerRejectsAFileThatDoesNotFit(t *testing.T) {
 	h := newHouse(t, records(2, 30), 0, func(c *Config) { c.Size = 100 })
 	_, err := h.sampler.Window().Lease(t.Context(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
-	want := "a file of 10 samples has 230 bytes, and the bound is 100: make --size twice as much as a file at least, or --samples smaller"
+	want := "a file of 10 samples has 230 bytes, and the limit is 100: set --size to at least twice the size of a file, or reduce --samples"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

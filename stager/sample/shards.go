@@ -13,7 +13,7 @@ import (
 
 // errJam reports that the source has no room for another shard, and that only the sampler can free
 // any.
-var errJam = errors.New("the source has no room for another shard")
+var errJam = errors.New("the source has no space for another shard")
 
 // fill opens shards up to Config.Open.
 func (s *Sampler) fill(ctx context.Context) error {
@@ -72,7 +72,7 @@ func (s *Sampler) lease(ctx context.Context) (*shard, error) {
 				wait = patience
 			} else {
 				if !s.warned {
-					s.log.Warn("the input's window has no room for all shards that are to be mixed: fewer are; make its size larger, or --open smaller",
+					s.log.Warn("the input's window is too small to mix all requested shards, mixing fewer: raise its size, or reduce --open",
 						"open", len(s.open), "want", s.cfg.Open)
 				}
 				s.warned = true
@@ -111,7 +111,7 @@ func (s *Sampler) hold(l window.Lease) *shard {
 	next := &shard{Epoch: l.Epoch, Pos: l.Pos, Lease: l.ID, Name: l.Name, Path: l.Path, Size: l.Size, last: -1}
 	s.held = append(s.held, next)
 	if err := s.saveLocked(); err != nil {
-		s.log.Warn("the state cannot be written", "error", err)
+		s.log.Warn("cannot write the state", "error", err)
 	}
 	return next
 }
@@ -142,7 +142,7 @@ func (s *Sampler) read(next *shard) error {
 	refuse := func(err error) error { return &ArchiveError{s.cfg.Input, next.Name, err} }
 	file, err := disk.OpenPath(next.Path)
 	if odd, is := errors.AsType[*disk.NotRegularError](err); is && odd.Mode.IsDir() {
-		return refuse(errors.New("it is a directory of files, and samples are taken from archives"))
+		return refuse(errors.New("it is a directory; samples can only be read from archives"))
 	} else if is {
 		return refuse(err)
 	}
@@ -158,7 +158,7 @@ func (s *Sampler) read(next *shard) error {
 	}
 	f, spans, err := index(next.Name, file, info.Size())
 	if err == nil && f != nil && s.format != nil && s.format != f {
-		err = fmt.Errorf("it is %s, and those before it are %s, which cannot be mixed", f.name, s.format.name)
+		err = fmt.Errorf("it is %s, but earlier shards are %s; formats cannot be mixed", f.name, s.format.name)
 	}
 	if err != nil {
 		return errors.Join(refuse(err), file.Close())
@@ -185,7 +185,7 @@ func (s *Sampler) renew(ctx context.Context) {
 		}
 		for _, id := range s.leases() {
 			if err := s.cfg.Source.Renew(id); err != nil {
-				s.log.Warn("a lease cannot be renewed", "lease", id, "error", err)
+				s.log.Warn("cannot renew a lease", "lease", id, "error", err)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func (s *Sampler) restore() ([]window.Item, error) {
 		return nil, nil
 	}
 	if odd := new(disk.NotRegularError); errors.As(err, &odd) {
-		s.log.Warn("the state of the sampler before is no file; beginning anew", "error", err)
+		s.log.Warn("state of the previous sampler is not a regular file, starting over", "error", err)
 		return nil, nil
 	}
 	if err != nil {
@@ -89,15 +89,15 @@ func (s *Sampler) restore() ([]window.Item, error) {
 	}
 	var st state
 	if err := json.Unmarshal(text, &st); err != nil {
-		s.log.Warn("the state of the sampler before cannot be read; beginning anew", "error", err)
+		s.log.Warn("cannot read the state of the previous sampler, starting over", "error", err)
 		return nil, nil
 	}
 	items, why := s.replay(st)
 	if why == nil {
-		s.log.Info("going on where the sampler before was", "epoch", s.epoch, "file", s.from, "planned", len(items), "shards", len(s.held))
+		s.log.Info("resuming from the previous sampler's state", "epoch", s.epoch, "file", s.from, "planned", len(items), "shards", len(s.held))
 		return items, nil
 	}
-	s.log.Warn("what the sampler before left is of no use; its shards are sampled from their beginnings", "error", why)
+	s.log.Warn("state of the previous sampler is unusable, sampling its shards from the start", "error", why)
 	err = s.close()
 	for _, h := range st.Shards {
 		if perr := s.cfg.Source.PutBack(h.Lease); perr != nil && !errors.Is(perr, window.ErrNoLease) {
@@ -111,7 +111,7 @@ func (s *Sampler) restore() ([]window.Item, error) {
 // replay plans the same files again. The error says why that is impossible.
 func (s *Sampler) replay(st state) (items []window.Item, err error) {
 	if st.Plan != s.plan() {
-		return nil, fmt.Errorf("it was for %s, and this is for %s", st.Plan, s.plan())
+		return nil, fmt.Errorf("it belongs to %s, not to %s", st.Plan, s.plan())
 	}
 	s.nonce, s.epoch, s.from = st.Nonce, st.Epoch, st.From
 	for _, h := range st.Shards {
@@ -122,7 +122,7 @@ func (s *Sampler) replay(st state) (items []window.Item, err error) {
 			continue
 		}
 		if err := s.cfg.Source.Renew(h.Lease); err != nil {
-			return nil, fmt.Errorf("%s is not held any more: %w", h.Name, err)
+			return nil, fmt.Errorf("%s is no longer leased: %w", h.Name, err)
 		}
 		s.held = append(s.held, h)
 	}
@@ -130,7 +130,7 @@ func (s *Sampler) replay(st state) (items []window.Item, err error) {
 	for _, m := range st.Open {
 		i := slices.IndexFunc(s.rest, func(h *shard) bool { return h.Pos == m.Pos })
 		if i < 0 {
-			return nil, fmt.Errorf("position %d is not held", m.Pos)
+			return nil, fmt.Errorf("position %d is not leased", m.Pos)
 		}
 		h := s.rest[i]
 		if err := s.look(h); err != nil {
@@ -149,7 +149,7 @@ func (s *Sampler) replay(st state) (items []window.Item, err error) {
 		}
 		item := s.addLocked()
 		if item.Samples != f.Samples || item.Version != f.Name {
-			return nil, fmt.Errorf("file %d comes out otherwise", s.from+len(s.files)-1)
+			return nil, fmt.Errorf("file %d differs", s.from+len(s.files)-1)
 		}
 		items = append(items, item)
 	}
@@ -230,17 +230,17 @@ func (s *Sampler) acknowledge() {
 	}
 	if len(news)+len(done) > 0 {
 		if err := s.saveLocked(); err != nil {
-			s.log.Warn("the state cannot be written; after a kill samples may come again", "error", err)
+			s.log.Warn("cannot write the state, samples may repeat after a kill", "error", err)
 		}
 	}
 	s.mu.Unlock()
 
 	for _, h := range done {
 		if err := h.close(); err != nil {
-			s.log.Warn("close a shard", "error", err)
+			s.log.Warn("cannot close a shard", "error", err)
 		}
 		if err := s.cfg.Source.Ack(h.Lease); err != nil {
-			s.log.Warn("a shard was not acknowledged; it is delivered again", "shard", h.Name, "error", err)
+			s.log.Warn("cannot acknowledge a shard, it will be delivered again", "shard", h.Name, "error", err)
 		}
 	}
 	s.mu.Lock()

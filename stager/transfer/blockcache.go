@@ -205,7 +205,7 @@ func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, su
 		if have := c.sums[a][i]; have != nil {
 			again = true
 			if string(have) != string(sum) {
-				return c.corrupt("the same bytes came twice, and differ")
+				return c.corrupt("two reads of the same range differ")
 			}
 		}
 		c.sums[a][i] = sum
@@ -225,7 +225,7 @@ func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, su
 		return nil
 	}
 	if got, ok := c.sumLocked(c.sourceChecksum.Algorithm, p); ok && got != c.sourceChecksum {
-		return c.corrupt("the source has %s, and the bytes that came have %s", c.sourceChecksum, got)
+		return c.corrupt("the source has %s, the received bytes have %s", c.sourceChecksum, got)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if lost := r.record.close(ctx); lost != nil {
-			r.Log.Warn("what was copied is not noted, so the next run reads it again", "error", lost)
+			r.Log.Warn("cannot record the copied objects, the next run reads them again", "error", lost)
 		}
 	}()
 	if err := r.each(ctx, r.upload); err != nil {
@@ -183,7 +183,7 @@ func (r *run) list(ctx context.Context) error {
 	}
 	if differing > 0 {
 		return &backends.Error{Op: "copy", Store: r.summary.Destination, Kind: backends.Exist, Err: fmt.Errorf(
-			"objects that are there and differ from the source: %d, such as %s; nothing was copied: move them away, or replace them with --overwrite",
+			"%d objects exist at the destination and differ from the source, such as %s; nothing was copied: move them away, or replace them with --overwrite",
 			differing, strings.Join(differ, ", "))}
 	}
 	return nil
@@ -245,13 +245,13 @@ func (r *run) upload(ctx context.Context, p pair) error {
 
 func (r *run) inTheWay(key string) error {
 	return &backends.Error{Op: "copy", Store: r.summary.Destination, Key: key, Kind: backends.Exist, Err: errors.New(
-		"it is there and differs from the source: move it away, or replace it with --overwrite")}
+		"it exists and differs from the source: move it away, or replace it with --overwrite")}
 }
 
 // note adds to the record. If that fails, the next run has to read more.
 func (r *run) note(ctx context.Context, from, to backends.Object) {
 	if err := r.record.add(ctx, from, to); err != nil {
-		r.Log.Warn("what was copied cannot be noted, for now", "error", err)
+		r.Log.Warn("cannot record a copied object, retrying later", "error", err)
 	}
 }
 
@@ -268,10 +268,10 @@ func (r *run) explain(err error) error {
 	out := *e
 	switch e.Kind {
 	case backends.Changed:
-		out.Err = fmt.Errorf("%w; run it again to copy what is there now", e.Err)
+		out.Err = fmt.Errorf("%w; run the command again to copy the current objects", e.Err)
 	case backends.NotExist:
 		out.Kind = backends.Changed
-		out.Err = fmt.Errorf("it is gone since it was listed (%w); run it again", e.Err)
+		out.Err = fmt.Errorf("it was removed after it was listed (%w); run the command again", e.Err)
 	default:
 		return err
 	}

@@ -148,7 +148,7 @@ func TestRecordIsAHint(t *testing.T) {
 	}
 }
 
-func TestWhatDiffersIsRefusedBeforeTheFirstByte(t *testing.T) {
+func TestCopyRejectsDifferingObjectsBeforeTheFirstByte(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64NVME)
 	fill(src)
 	dst.Put("train/5.tar", []byte("mine"))
@@ -161,7 +161,7 @@ func TestWhatDiffersIsRefusedBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-func TestShardsAreTheWhole(t *testing.T) {
+func TestPartitionsCoverTheWhole(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	fill(src)
 	total := 0
@@ -182,7 +182,7 @@ func TestShardsAreTheWhole(t *testing.T) {
 	}
 }
 
-func TestFaultsAreSurvived(t *testing.T) {
+func TestCopySurvivesFaults(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64ECMA)
 	fill(src)
 	src.faults.Add(conformance.List, conformance.Cut(2)).
@@ -196,7 +196,7 @@ func TestFaultsAreSurvived(t *testing.T) {
 	}
 }
 
-func TestKilledCopyGoesOn(t *testing.T) {
+func TestCopyResumesAfterKill(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	fill(src)
 	ctx, kill := context.WithCancel(t.Context())
@@ -220,12 +220,12 @@ func TestKilledCopyGoesOn(t *testing.T) {
 	}
 }
 
-func TestChangedSourceIsNeverMixed(t *testing.T) {
+func TestCopyNeverMixesVersions(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	src.Generate("a", 20<<20)
 	src.faults.AddFor(conformance.Read, "a", conformance.Pass(), conformance.Meanwhile(10, func() { src.Generate("a", 21<<20) }))
 	_, err := Copy(t.Context(), Config{Src: src.store, Dst: dst.store})
-	if backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "run it again") {
+	if backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "run the command again") {
 		t.Errorf("got %v, want kind changed with what to do", err)
 	}
 	if got := dst.data(); len(got) != 0 {
@@ -234,7 +234,7 @@ func TestChangedSourceIsNeverMixed(t *testing.T) {
 }
 
 // A copy of a copy transfers the data, but not the records.
-func TestRecordsAreNotCopied(t *testing.T) {
+func TestCopySkipsRecords(t *testing.T) {
 	src, mid, dst := newSide("src", ""), newSide("mid", ""), newSide("dst", "")
 	src.Generate("a", 1000)
 	run1(t, Config{Src: src.store, Dst: mid.store})
@@ -284,7 +284,7 @@ func (b *turned) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestTurnedBitsNeverBecomeVisible(t *testing.T) {
+func TestCopyNeverPublishesFlippedBits(t *testing.T) {
 	for _, size := range []int64{1000, 20 << 20} {
 		for _, sum := range []backends.Algorithm{backends.CRC32C, backends.MD5} {
 			for times, want := range map[int]backends.Kind{1: backends.Unknown, 100: backends.Corrupt} {
@@ -326,7 +326,7 @@ func (w *lyingWriter) Commit(ctx context.Context) (backends.Object, error) {
 	return obj, err
 }
 
-func TestWhatTheDestinationTellsIsCompared(t *testing.T) {
+func TestCopyComparesChecksumOfDestination(t *testing.T) {
 	src, b := newSide("src", ""), mem.New()
 	dst := wrapped("dst", b, func(b backends.Backend) backends.Backend { return lying{struct{ backends.Backend }{b}} })
 	src.Generate("a", 1000)
@@ -339,7 +339,7 @@ func TestWhatTheDestinationTellsIsCompared(t *testing.T) {
 	}
 }
 
-func TestDryRunWritesNothing(t *testing.T) {
+func TestCopyDryRunWritesNothing(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	fill(src)
 	s := run1(t, Config{Src: src.store, Dst: dst.store, DryRun: true})
@@ -348,7 +348,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-func TestVerifyTellsWhatDiffers(t *testing.T) {
+func TestVerifyReportsDifferences(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64NVME)
 	src.Generate("a", 1000)
 	src.Generate("b", 1000)
@@ -387,7 +387,7 @@ func TestVerifyReadsWhereNothingElseDecides(t *testing.T) {
 }
 
 // A fixed number of buffers suffices for more readers than there are buffers.
-func TestCargoIsReadInAnyOrder(t *testing.T) {
+func TestBlockCacheIsReadInAnyOrder(t *testing.T) {
 	src := newSide("src", backends.CRC64NVME)
 	obj := src.Generate("a", 10<<20+7)
 	c := newBlockCache(t.Context(), src.store, obj, 1<<20, borrow(2, 1<<20), []backends.Algorithm{backends.CRC64NVME})

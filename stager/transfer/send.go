@@ -19,7 +19,7 @@ func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error 
 		if !errors.Is(err, errSums) || try == corruptTries {
 			return err
 		}
-		r.Log.Warn("the bytes are not right, copying them again", "error", err)
+		r.Log.Warn("wrong bytes, copying them again", "error", err)
 	}
 }
 
@@ -80,7 +80,7 @@ func (r *run) known(ctx context.Context, obj backends.Object, length int64) (bac
 	if now.Size != obj.Size || obj.Version != "" && now.Version != obj.Version {
 		return obj, &backends.Error{
 			Op: "read", Store: r.summary.Source, Key: obj.Key, Kind: backends.Changed,
-			Err: fmt.Errorf("it was replaced since it was listed (version %q, now %q)", obj.Version, now.Version),
+			Err: fmt.Errorf("it was replaced after it was listed (version %q, now %q)", obj.Version, now.Version),
 		}
 	}
 	obj.Sum = now.Sum
@@ -99,11 +99,11 @@ func (r *run) accept(ctx context.Context, c *blockCache, written *backends.Objec
 	want, known := c.sum(written.Sum.Algorithm)
 	if written.Size != c.obj.Size || known && want != written.Sum {
 		err := &backends.Error{Op: "write", Store: r.summary.Destination, Key: key, Kind: backends.Corrupt, Err: fmt.Errorf(
-			"%w: the destination has %d bytes with %s, and %d with %s were sent", errSums, written.Size, written.Sum, c.obj.Size, want)}
+			"%w: the destination has %d bytes with %s, but %d bytes with %s were sent", errSums, written.Size, written.Sum, c.obj.Size, want)}
 		if now, failed := r.Dst.Stat(ctx, key); failed == nil && now.Version == written.Version {
 			failed = r.Dst.Delete(ctx, key)
 			if failed != nil {
-				r.Log.Warn("an object that is wrong cannot be removed", "key", key, "error", failed)
+				r.Log.Warn("cannot remove an object with wrong bytes", "key", key, "error", failed)
 			}
 		}
 		return "", err

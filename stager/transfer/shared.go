@@ -68,7 +68,7 @@ func (r *run) finish(ctx context.Context, w *layout.Worker) error {
 	}
 	if l := r.layout(); !w.Lists(l) {
 		return &backends.Error{Op: "copy", Store: r.summary.Source, Kind: backends.Changed, Err: errors.New(
-			"the source changed while it was copied, so objects may belong to other workers now; run it again")}
+			"the source changed during the copy, so objects may now belong to other workers; run the command again")}
 	}
 	all, err := w.Finish(ctx)
 	if err == nil && r.Shared.End != nil {

@@ -25,7 +25,7 @@ func TestCopyRefusesASourceThatChangedBetweenWorkers(t *testing.T) {
 	run1(t, part(src, dst, 0, 2))
 	src.Generate("a", 100)
 	_, err := Copy(t.Context(), part(src, dst, 1, 2))
-	if backends.KindOf(err) != backends.Exist || !strings.Contains(fmt.Sprint(err), "the source has changed: it has 11 objects now, and had 10") {
+	if backends.KindOf(err) != backends.Exist || !strings.Contains(fmt.Sprint(err), "the source has changed: it has 11 objects, and had 10") {
 		t.Errorf("the second worker: got %v, want kind exist and what changed", err)
 	}
 	if got := len(dst.data()); got != 5 {
@@ -48,7 +48,7 @@ func TestCopyRefusesASourceThatChangesUnderIt(t *testing.T) {
 		return nil
 	}}
 	_, err := Copy(t.Context(), cfg)
-	if backends.KindOf(err) != backends.Changed || !strings.Contains(fmt.Sprint(err), "the source changed while it was copied") {
+	if backends.KindOf(err) != backends.Changed || !strings.Contains(fmt.Sprint(err), "the source changed during the copy") {
 		t.Errorf("got %v, want kind changed", err)
 	}
 	if _, err := Copy(t.Context(), part(src, dst, 1, 2)); backends.KindOf(err) != backends.Exist {

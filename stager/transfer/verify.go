@@ -85,5 +85,5 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 		advice += " with --overwrite"
 	}
 	return r.summary, &backends.Error{Op: "verify", Store: r.summary.Destination, Kind: kind, Err: fmt.Errorf(
-		"it is not whole: %d objects are missing and %d differ; %s", missing, wrong, advice)}
+		"the copy is incomplete: %d objects are missing and %d differ; %s", missing, wrong, advice)}
 }

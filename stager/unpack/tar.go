@@ -53,7 +53,7 @@ func (u *unpacker) tar(f Format, src *source) error {
 		}
 	}
 	if in.at < end+tarBlock {
-		return damaged("it is cut off: the zeros that end a tar are missing")
+		return damaged("it is truncated: the zero blocks at the end of the tar are missing")
 	}
 	return zeros(in)
 }
@@ -83,7 +83,7 @@ type unzstd struct{ *zstd.Decoder }
 func (z *unzstd) Read(p []byte) (int, error) {
 	n, err := z.Decoder.Read(p)
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		err = refuse("", "reading it takes more than %d MiB of memory; compress it with zstd of level 20 or less, and without --long", maxWindow>>20)
+		err = refuse("", "decompression requires more than %d MiB of memory; compress it with zstd level 20 or lower, without --long", maxWindow>>20)
 	}
 	return n, err
 }
@@ -95,7 +95,7 @@ func stream(what string, err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return damaged("it is cut off (%s: %w)", what, err)
+		return damaged("it is truncated (%s: %w)", what, err)
 	}
 	return damaged("%s: %w", what, err)
 }
@@ -119,11 +119,11 @@ func checkTar(h *tar.Header) error {
 	case IsSparse(h):
 		return refuse(h.Name, "it is a sparse file; pack it without --sparse")
 	case h.Typeflag == tar.TypeLink:
-		return refuse(h.Name, "it is a hard link, and only files and directories are unpacked; pack it with --hard-dereference")
+		return refuse(h.Name, "it is a hard link, but only files and directories are supported; pack it with --hard-dereference")
 	case h.Typeflag == tar.TypeReg, h.Typeflag == tar.TypeDir, !h.FileInfo().Mode().IsRegular():
 		return nil
 	}
-	return refuse(h.Name, "it is of the type %q, and only files and directories are unpacked", h.Typeflag)
+	return refuse(h.Name, "it has type %q, but only files and directories are supported", h.Typeflag)
 }
 
 // IsSparse reports whether an entry has holes that the archive omits.
@@ -143,7 +143,7 @@ func zeros(r io.Reader) error {
 		n, err := r.Read(buf)
 		for _, b := range buf[:n] {
 			if b != 0 {
-				return refuse("", "there is more behind its end, as where archives were put one behind the other; pack it anew")
+				return refuse("", "data follows its end, as in concatenated archives; pack it again")
 			}
 		}
 		if read += n; read > maxTail {
@@ -153,7 +153,7 @@ func zeros(r io.Reader) error {
 			return nil
 		}
 		if err != nil {
-			return stream("behind its end", err)
+			return stream("after its end", err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func shorten(name string) string {
 type Damaged struct{ Err error }
 
 func (e *Damaged) Error() string {
-	return fmt.Sprintf("the archive is damaged, or not what its name says: %v", e.Err)
+	return fmt.Sprintf("the archive is damaged, or has the wrong extension: %v", e.Err)
 }
 
 // Unwrap returns the cause.
@@ -153,7 +153,7 @@ func (u *unpacker) put(e entry) error {
 	case e.name == "":
 		return refuse("", "one of its entries has no name")
 	case e.name[0] == '/':
-		return refuse(e.name, "it begins with a slash, so it is no path below a directory")
+		return refuse(e.name, "it starts with a slash; only relative paths are allowed")
 	}
 	name, directory := strings.CutSuffix(e.name, "/")
 	// "tar -C directory ." prefixes all names with ./ and includes the directory itself.
@@ -171,10 +171,10 @@ func (u *unpacker) put(e entry) error {
 		return u.judge(e.name, u.into.Dir(name))
 	}
 	if !e.mode.IsRegular() {
-		return refuse(e.name, "it is %s, and only files and directories are unpacked; pack it without", kind(e.mode))
+		return refuse(e.name, "it is %s, but only files and directories are supported; pack the archive without it", kind(e.mode))
 	}
 	if e.size < 0 {
-		return damaged("its entry %q has %d bytes, which cannot be", shorten(e.name), e.size)
+		return damaged("its entry %q has an invalid size of %d bytes", shorten(e.name), e.size)
 	}
 	return u.file(name, e)
 }
@@ -210,7 +210,7 @@ func (u *unpacker) copy(to io.Writer, from io.Reader, e entry) error {
 	for left := e.size; ; {
 		n, err := from.Read(u.buf)
 		if left -= int64(n); left < 0 {
-			return damaged("its entry %q is longer than the %d bytes that it says", shorten(e.name), e.size)
+			return damaged("its entry %q is longer than its declared %d bytes", shorten(e.name), e.size)
 		}
 		if n > 0 {
 			if _, err := to.Write(u.buf[:n]); err != nil {
@@ -233,9 +233,9 @@ func (u *unpacker) copy(to io.Writer, from io.Reader, e entry) error {
 func unreadable(name string, err error) error {
 	switch {
 	case errors.Is(err, errOrder):
-		return refuse(name, "%w; pack it anew", err)
+		return refuse(name, "%w; pack it again", err)
 	case errors.Is(err, zip.ErrAlgorithm):
-		return refuse(name, "it is compressed in a way that is not known; pack it by deflate, or without compression")
+		return refuse(name, "its compression method is not supported; use deflate, or no compression")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return damaged("it ends within its entry %q", shorten(name))
 	}
@@ -246,9 +246,9 @@ func unreadable(name string, err error) error {
 func (u *unpacker) judge(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return &Refused{name, errors.New("it is there twice, or as a file and as a directory")}
+		return &Refused{name, errors.New("it exists twice, or as a file and as a directory")}
 	case errors.Is(err, fs.ErrInvalid):
-		return &Refused{name, errors.New("a part of the way to it is a file")}
+		return &Refused{name, errors.New("one of its parent directories is a file")}
 	}
 	return err
 }
@@ -265,5 +265,5 @@ func kind(mode fs.FileMode) string {
 	case mode&fs.ModeSocket != 0:
 		return "a socket"
 	}
-	return "of a kind of its own"
+	return "a special file"
 }

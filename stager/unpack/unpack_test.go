@@ -185,7 +185,7 @@ func archives(t testing.TB, members ...member) map[unpack.Format][]byte {
 	}
 }
 
-func TestWhatIsInAnArchiveComesOut(t *testing.T) {
+func TestUnpackExtractsEveryEntry(t *testing.T) {
 	long := strings.Repeat("long/", 60) + "name"
 	big := strings.Repeat("0123456789abcdef", 50_000)
 	members := []member{
@@ -216,7 +216,7 @@ func TestWhatIsInAnArchiveComesOut(t *testing.T) {
 }
 
 // Headers that tar writers add and that are not entries.
-func TestTarsAsTheyAreWritten(t *testing.T) {
+func TestUnpackReadsTarVariants(t *testing.T) {
 	plain := makeTar(t, member{typeflag: tar.TypeXGlobalHeader}, member{name: "./"}, file("./a", "1"))
 	for _, tt := range []struct {
 		what    string
@@ -236,7 +236,7 @@ func TestTarsAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestHostileEntriesAreRefused(t *testing.T) {
+func TestUnpackRejectsHostileEntries(t *testing.T) {
 	both := []unpack.Format{unpack.Tar, unpack.Zip}
 	tars := both[:1]
 	for _, tt := range []struct {
@@ -246,16 +246,16 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 	}{
 		{`its entry "../x" is refused: its part ".." means a directory`, both, []member{file("ok", ""), file("../x", "")}},
 		{`"a/../../x" is refused`, both, []member{file("a/../../x", "")}},
-		{`"/etc/x" is refused: it begins with a slash`, both, []member{file("/etc/x", "")}},
+		{`"/etc/x" is refused: it starts with a slash`, both, []member{file("/etc/x", "")}},
 		{`one of its entries has no name`, both, []member{file("", "1")}},
-		{`"/" is refused: it begins with a slash`, both, []member{{name: "/"}}},
+		{`"/" is refused: it starts with a slash`, both, []member{{name: "/"}}},
 		{`"a\nb" is refused: it holds the control character 0x0a`, both, []member{file("a\nb", "")}},
 		{`longer than the 255 bytes of a file name`, both, []member{file(strings.Repeat("x", 256), "")}},
 		{`longer than the 4095 bytes of a path`, both, []member{file(strings.Repeat("x/", 2050)+"x", "")}},
-		{`"a" is refused: it is there twice`, both, []member{file("a", "1"), file("a", "2")}},
-		{`"a" is refused: it is there twice, or as a file and as a directory`, both, []member{{name: "a/"}, file("a", "2")}},
-		{`"a/" is refused: it is there twice, or as a file and as a directory`, both, []member{file("a", "2"), {name: "a/"}}},
-		{`"a/b" is refused: a part of the way to it is a file`, both, []member{file("a", ""), file("a/b", "")}},
+		{`"a" is refused: it exists twice`, both, []member{file("a", "1"), file("a", "2")}},
+		{`"a" is refused: it exists twice, or as a file and as a directory`, both, []member{{name: "a/"}, file("a", "2")}},
+		{`"a/" is refused: it exists twice, or as a file and as a directory`, both, []member{file("a", "2"), {name: "a/"}}},
+		{`"a/b" is refused: one of its parent directories is a file`, both, []member{file("a", ""), file("a/b", "")}},
 		{`"l" is refused: it is a symbolic link`, tars, []member{{name: "l", typeflag: tar.TypeSymlink}}},
 		{`"l" is refused: it is a symbolic link`, both[1:], []member{{name: "l", text: "/etc/passwd", mode: fs.ModeSymlink}}},
 		{`"l" is refused: it is a hard link`, tars, []member{file("a", ""), {name: "l", typeflag: tar.TypeLink}}},
@@ -263,7 +263,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 		{`"d" is refused: it is a device`, tars, []member{{name: "d", typeflag: tar.TypeBlock}}},
 		{`"p" is refused: it is a named pipe`, tars, []member{{name: "p", typeflag: tar.TypeFifo}}},
 		{`"p" is refused: it is a named pipe`, both[1:], []member{{name: "p", mode: fs.ModeNamedPipe}}},
-		{`"c" is refused: it is of the type '7'`, tars, []member{{name: "c", typeflag: tar.TypeCont}}},
+		{`"c" is refused: it has type '7'`, tars, []member{{name: "c", typeflag: tar.TypeCont}}},
 	} {
 		for _, f := range tt.formats {
 			all := archives(t, tt.members...)
@@ -276,7 +276,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreNoArchiveAreRefused(t *testing.T) {
+func TestUnpackRejectsInvalidArchives(t *testing.T) {
 	text := strings.Repeat("some text ", 1000)
 	all := archives(t, file("a", text), file("b", text))
 	sparse := makeTar(t, file("s", text))
@@ -318,32 +318,32 @@ func TestBytesThatAreNoArchiveAreRefused(t *testing.T) {
 		archive []byte
 		words   string
 	}{
-		{"a tar of nothing", unpack.Tar, nil, "cut off"},
-		{"a tar that is cut at an entry", unpack.Tar, all[unpack.Tar][:512+10240], "the zeros that end a tar are missing"},
+		{"a tar of nothing", unpack.Tar, nil, "truncated"},
+		{"a tar that is cut at an entry", unpack.Tar, all[unpack.Tar][:512+10240], "the zero blocks at the end of the tar are missing"},
 		{"a tar that is cut in an entry", unpack.Tar, all[unpack.Tar][:3000], `it ends within its entry "a"`},
-		{"a tar that is cut in a header", unpack.Tar, all[unpack.Tar][:300], "cut off"},
+		{"a tar that is cut in a header", unpack.Tar, all[unpack.Tar][:300], "truncated"},
 		{"a tar with a wrong bit", unpack.Tar, flipped, "invalid tar header"},
 		{"a tar that is a zip", unpack.Tar, all[unpack.Zip], "is damaged"},
-		{"two tars", unpack.Tar, append(slices.Clone(all[unpack.Tar]), all[unpack.Tar]...), "there is more behind its end"},
+		{"two tars", unpack.Tar, append(slices.Clone(all[unpack.Tar]), all[unpack.Tar]...), "data follows its end"},
 		{"a tar with zeros without end", unpack.TarGzip, gzipped(t, append(slices.Clone(nul), make([]byte, 65<<20)...)), "zeros follow its end"},
 		{"a sparse file", unpack.Tar, sparse, "it is a sparse file"},
 		{"a sparse file of pax", unpack.Tar, paxSparse(t), "it is a sparse file"},
-		{"a gzip that is cut", unpack.TarGzip, all[unpack.TarGzip][:40], "cut off"},
-		{"a gzip without its last bytes", unpack.TarGzip, all[unpack.TarGzip][:len(all[unpack.TarGzip])-4], "cut off"},
+		{"a gzip that is cut", unpack.TarGzip, all[unpack.TarGzip][:40], "truncated"},
+		{"a gzip without its last bytes", unpack.TarGzip, all[unpack.TarGzip][:len(all[unpack.TarGzip])-4], "truncated"},
 		{"a gzip with a wrong sum", unpack.TarGzip, turned(all[unpack.TarGzip], -8), "checksum"},
-		{"a gzip and more", unpack.TarGzip, append(slices.Clone(all[unpack.TarGzip]), "more"...), "behind its end"},
-		{"a gzip of nothing", unpack.TarGzip, nil, "cut off"},
+		{"a gzip and more", unpack.TarGzip, append(slices.Clone(all[unpack.TarGzip]), "more"...), "after its end"},
+		{"a gzip of nothing", unpack.TarGzip, nil, "truncated"},
 		{"a tar that says it is a gzip", unpack.TarGzip, all[unpack.Tar], "gzip: invalid header"},
 		{"a zstd that is cut", unpack.TarZstd, all[unpack.TarZstd][:60], "damaged"},
 		{"a zstd with a wrong sum", unpack.TarZstd, turned(all[unpack.TarZstd], -1), "damaged"},
 		{"a zstd of a long window", unpack.TarZstd, wide.Bytes(), "without --long"},
-		{"a zip that is cut", unpack.Zip, all[unpack.Zip][:len(all[unpack.Zip])-30], "it is cut off"},
-		{"a zip of nothing", unpack.Zip, nil, "it is cut off"},
+		{"a zip that is cut", unpack.Zip, all[unpack.Zip][:len(all[unpack.Zip])-30], "it is truncated"},
+		{"a zip of nothing", unpack.Zip, nil, "it is truncated"},
 		{"a zip with a wrong bit", unpack.Zip, wrongSum, `its entry "a"`},
 		{"a zip that is encrypted", unpack.Zip, encrypted, "it is encrypted"},
-		{"a zip of an unknown method", unpack.Zip, method, "compressed in a way that is not known"},
-		{"a zip in another order", unpack.Zip, swapped, "stand before those of the entry in front of it"},
-		{"a zip whose entries are one", unpack.Zip, bomb, "or are the same"},
+		{"a zip of an unknown method", unpack.Zip, method, "its compression method is not supported"},
+		{"a zip in another order", unpack.Zip, swapped, "overlaps or precedes that of the previous entry"},
+		{"a zip whose entries are one", unpack.Zip, bomb, "overlaps or precedes"},
 	} {
 		_, _, err := open(tt.format, tt.archive)
 		if err == nil || !strings.Contains(err.Error(), tt.words) {
@@ -396,7 +396,7 @@ func paxSparse(t testing.TB) []byte {
 }
 
 // An error of the disk is neither refused nor damaged, whatever a format makes of it.
-func TestErrorsOfOthersStayWhatTheyAre(t *testing.T) {
+func TestUnpackPassesErrorsThrough(t *testing.T) {
 	broken := errors.New("the wire broke")
 	for f, archive := range archives(t, file("a", strings.Repeat("some text ", 100_000))) {
 		s := &memoryDir{files: map[string]string{}, most: 10}
@@ -427,19 +427,19 @@ type failingAt struct{ err error }
 func (f failingAt) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
 // Bytes read ahead from a zip must equal those that arrive, or the archive is refused.
-func TestADirectoryThatDiffersIsFound(t *testing.T) {
+func TestZipDirectoryMismatchIsDetected(t *testing.T) {
 	archive := makeZip(t, file("a", "1"), file("b", "2"))
 	other := bytes.Clone(archive)
 	at := bytes.LastIndex(other, []byte("b"))
 	other[at] = 'c'
 	s := &memoryDir{files: map[string]string{}, most: 1 << 30}
 	_, err := unpack.Archive(unpack.Zip, bytes.NewReader(archive), bytes.NewReader(other), int64(len(archive)), s)
-	if err == nil || !strings.Contains(err.Error(), "differs") {
+	if err == nil || !strings.Contains(err.Error(), "central directory differ") {
 		t.Errorf("got %v, want that the directory differs", err)
 	}
 }
 
-func TestDirs(t *testing.T) {
+func TestDirsOfNames(t *testing.T) {
 	for _, tt := range []struct {
 		key, directory string
 		format         unpack.Format

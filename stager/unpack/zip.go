@@ -16,7 +16,7 @@ const (
 )
 
 // errOrder reports a request for bytes that were already read.
-var errOrder = errors.New("its bytes stand before those of the entry in front of it, or are the same")
+var errOrder = errors.New("its data overlaps or precedes that of the previous entry")
 
 // zip unpacks the entries in the directory, and reads src to its end.
 //
@@ -31,7 +31,7 @@ func (u *unpacker) zip(at io.ReaderAt, src *source, size int64) error {
 	case z.err != nil:
 		return z.err
 	case errors.Is(err, zip.ErrFormat), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return damaged("it is cut off: the directory that ends a zip is missing, or no directory (%w)", err)
+		return damaged("it is truncated: the central directory of the zip is missing or invalid (%w)", err)
 	case err != nil:
 		return stream("zip", err)
 	}
@@ -85,7 +85,7 @@ func (z *zipped) ReadAt(p []byte, off int64) (n int, err error) {
 		return io.ReadFull(struct{ io.Reader }{z}, p)
 	}
 	if z.asked += int64(len(p)); z.asked > maxDirectory && z.err == nil {
-		z.err = refuse("", "its directory has more than %d MiB, and all of it must be in memory; make several of it, or a tar", maxDirectory>>20)
+		z.err = refuse("", "its central directory exceeds %d MiB, which must fit in memory; split the archive, or use tar", maxDirectory>>20)
 	}
 	for n < len(p) && z.err == nil {
 		from := off + int64(n)
@@ -125,7 +125,7 @@ func (z *zipped) Read(p []byte) (int, error) {
 		}
 		_, _ = z.now.Write(p[:n]) // never fails
 		if (z.at == start+dirBlock || z.at == z.size) && z.now.Sum64() != want {
-			z.err = damaged("its directory came twice, and differs")
+			z.err = damaged("two reads of its central directory differ")
 			return n, z.err
 		}
 	}

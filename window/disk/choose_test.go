@@ -184,7 +184,7 @@ func newFakeMachine(device, arrival float64, midpoint int64) *fakeMachine {
 	}
 }
 
-func TestChooserReachesTheBetterFixedWay(t *testing.T) {
+func TestChooserReachesTheBetterFixedMode(t *testing.T) {
 	for _, to := range []struct {
 		streams int
 		shared  bool // all streams write one file
@@ -339,7 +339,7 @@ func TestChooserMeasuresDevicesThatComeInBursts(t *testing.T) {
 	})
 }
 
-func TestChooserIsOneForADevice(t *testing.T) {
+func TestChooserIsSharedPerDevice(t *testing.T) {
 	dir := t.TempDir()
 	var a, b Writing
 	if err := errors.Join(a.Set(dir, WriteAuto, false, nil), b.Set(dir, WriteAuto, false, nil)); err != nil {

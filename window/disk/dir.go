@@ -41,7 +41,7 @@ type Dir struct {
 type BusyError struct{ Path, Holder string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("another stager works on %s: %s; end it or use another directory", e.Path, e.Holder)
+	return fmt.Sprintf("another stager uses %s: %s; stop it or use another directory", e.Path, e.Holder)
 }
 
 // Open creates the directory if needed and locks it for this process. Processes that try to open it

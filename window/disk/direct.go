@@ -201,7 +201,7 @@ func same(name string, a, b *os.File) error {
 	}
 	second, err := b.Stat()
 	if err == nil && !os.SameFile(first, second) {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("another program put another file there; run it again")}
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("another program replaced the file; run the command again")}
 	}
 	return err
 }

@@ -126,7 +126,7 @@ func TestWriteOfAnUnknownKindIsRefused(t *testing.T) {
 	}
 }
 
-func TestAutoIsBufferedInMemory(t *testing.T) {
+func TestWriteAutoIsBufferedInMemory(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "stager-test-")
 	if errors.Is(err, os.ErrNotExist) {
 		dir = t.TempDir() // no tmpfs here: use the file system that there is

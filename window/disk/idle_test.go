@@ -27,11 +27,11 @@ func subdir(t *testing.T) (*Dir, *Subdir) {
 func seen(t *testing.T, f *Dir) {
 	t.Helper()
 	if !f.SeesOpenFiles() {
-		live.Require(t, "leases", errors.New("this file system does not tell who has files open"))
+		live.Require(t, "leases", errors.New("this file system does not report open files"))
 	}
 }
 
-func TestShelfGetsItsModeWhateverTheUmask(t *testing.T) {
+func TestSubdirModeIgnoresUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	f := open(t, t.TempDir())
 	s, err := f.Subdir("claimed", 0o777|fs.ModeSticky)
@@ -45,7 +45,7 @@ func TestShelfGetsItsModeWhateverTheUmask(t *testing.T) {
 	}
 }
 
-func TestShelfNamesAreSingle(t *testing.T) {
+func TestSubdirNamesAreSingle(t *testing.T) {
 	_, s := subdir(t)
 	for _, name := range []string{"", ".", "..", "a/b", "../x", "/etc/passwd", "a\x00b"} {
 		if _, err := s.Stat(name); err == nil {
@@ -88,7 +88,7 @@ func TestMoveAndLinkNeverReplace(t *testing.T) {
 	}
 }
 
-func TestRemoveIdleLeavesWhatSomebodyReads(t *testing.T) {
+func TestRemoveIdleKeepsOpenFiles(t *testing.T) {
 	f, s := subdir(t)
 	seen(t, f)
 	path := filepath.Join(f.Path(), "ready", "x")
@@ -139,7 +139,7 @@ func TestRemoveIdleLeavesWhatSomebodyReads(t *testing.T) {
 
 // An open during the lease breaks it. The signal must not end the process, and the open must
 // succeed as soon as the lease is released.
-func TestAnOpenDuringTheLeaseHarmsNobody(t *testing.T) {
+func TestOpenDuringFileLeaseIsHarmless(t *testing.T) {
 	f, s := subdir(t)
 	seen(t, f)
 	path := filepath.Join(f.Path(), "ready", "x")

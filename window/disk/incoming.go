@@ -168,7 +168,7 @@ func (in *Incoming) ReadAt(p []byte, off int64) (int, error) { return in.file.Re
 // WriteAt writes received bytes. It refuses bytes beyond the size.
 func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(p)) > in.size {
-		return 0, fmt.Errorf("bytes %d to %d do not belong to a file of %d", off, off+int64(len(p)), in.size)
+		return 0, fmt.Errorf("range %d to %d is outside a file of %d bytes", off, off+int64(len(p)), in.size)
 	}
 	if in.began.Load() == nil {
 		now := time.Now()
@@ -230,7 +230,7 @@ func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) (ino uint64, err 
 // ready fails if bytes are missing, and sets mode and time. It returns the file's inode number.
 func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (ino uint64, err error) {
 	if missing := in.Missing(); len(missing) > 0 {
-		return 0, fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
+		return 0, fmt.Errorf("%s: %d ranges are missing, the first at byte %d", name, len(missing), missing[0].Off)
 	}
 	var st unix.Stat_t
 	fd := int(in.file.Fd())

@@ -44,7 +44,7 @@ func TestRangesJoin(t *testing.T) {
 	}
 }
 
-func TestIncomingGoesOnWhereItWasLeft(t *testing.T) {
+func TestIncomingResumes(t *testing.T) {
 	dir := t.TempDir()
 	const size = 3 * noteEvery
 	data := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -92,7 +92,7 @@ func TestIncomingGoesOnWhereItWasLeft(t *testing.T) {
 	}
 }
 
-func TestIncomingOfAnotherVersionBeginsAnew(t *testing.T) {
+func TestIncomingRestartsForAnotherVersion(t *testing.T) {
 	f := open(t, t.TempDir())
 	const size = 2 * noteEvery
 	in, err := f.Incoming("x", size, "v1")
@@ -114,7 +114,7 @@ func TestIncomingOfAnotherVersionBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestIncomingRefusesWhatLeadsOut(t *testing.T) {
+func TestIncomingRejectsEscapingNames(t *testing.T) {
 	f := open(t, t.TempDir())
 	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
 		in, err := f.Incoming("id", 1, "")
@@ -138,7 +138,7 @@ func TestIncomingRefusesWhatLeadsOut(t *testing.T) {
 	}
 }
 
-func TestTheSecondOnADirectoryIsToldOfTheFirst(t *testing.T) {
+func TestLockErrorNamesFirstHolder(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
 	var busy *BusyError
@@ -149,7 +149,7 @@ func TestTheSecondOnADirectoryIsToldOfTheFirst(t *testing.T) {
 
 // A job copied its code directory with cp -r as another user, and cp failed on a lock file that
 // others could not read.
-func TestTheLockIsInNobodysWay(t *testing.T) {
+func TestLockFileIsReadableByAll(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
 	info, err := os.Stat(filepath.Join(dir, Private, "LOCK"))
@@ -161,7 +161,7 @@ func TestTheLockIsInNobodysWay(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
+func TestIncomingReportsFullDiskBeforeFirstByte(t *testing.T) {
 	f := open(t, t.TempDir())
 	if _, err := f.Incoming("huge", 1<<60, ""); err == nil {
 		t.Error("reserved an exabyte")
@@ -173,7 +173,7 @@ func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
 
 // A link to a directory within is followed, because the owner of a shared directory may have made
 // it. A link that leads out, and a file in place of a directory, are errors.
-func TestTheWayToAName(t *testing.T) {
+func TestRootedPathOfName(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
 	for name, err := range map[string]error{

@@ -116,7 +116,7 @@ func openLock(at *os.File, create bool) (*os.File, error) {
 		return nil, err
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		err = errors.Join(err, &fs.PathError{Op: "lock", Path: file.Name(), Err: errors.New("it is no plain file: remove it")})
+		err = errors.Join(err, &fs.PathError{Op: "lock", Path: file.Name(), Err: errors.New("not a regular file: remove it")})
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

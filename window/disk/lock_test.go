@@ -83,7 +83,7 @@ func TestLockOfAFileThatLostItsNameIsNotHeld(t *testing.T) {
 
 // The lock of a window was opened through a planted link, and the holder's name was written to the
 // target.
-func TestLockIsNoLinkAndNoPipe(t *testing.T) {
+func TestLockRejectsLinksAndPipes(t *testing.T) {
 	for name, plant := range map[string]func(name string) error{
 		"a link": func(name string) error { return os.Symlink("precious", name) },
 		"a pipe": func(name string) error { return unix.Mkfifo(name, 0o644) },

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLeftoversThatNobodyClaimsAreSwept(t *testing.T) {
+func TestOrphansAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
 	const size = 2 * noteEvery

@@ -24,7 +24,7 @@ type OutsideError struct {
 }
 
 func (e *OutsideError) Error() string {
-	return fmt.Sprintf("%s leads out of %s, where others may write, by a symbolic link; name the directory that it leads to, or remove the link (%v)", e.Path, e.Shared, e.Err)
+	return fmt.Sprintf("%s is a symbolic link that points outside %s, where others may write; use the target directory itself, or remove the link (%v)", e.Path, e.Shared, e.Err)
 }
 
 func (e *OutsideError) Unwrap() error { return e.Err }

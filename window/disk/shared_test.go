@@ -84,7 +84,7 @@ func TestReadDirWaitsForNoFIFO(t *testing.T) {
 }
 
 // The directory of a running stager was renamed and replaced by a link.
-func TestDirStaysWhereItWasOpened(t *testing.T) {
+func TestDirFollowsItsInode(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.MkdirAll(at("vol/model"), 0o755), os.Mkdir(at("outside"), 0o755)); err != nil {
@@ -122,7 +122,7 @@ func TestDirStaysWhereItWasOpened(t *testing.T) {
 }
 
 // Another program replaced an incoming file, and its file was published instead.
-func TestPublishGivesTheNameToWhatWasWritten(t *testing.T) {
+func TestPublishRenamesTheWrittenFile(t *testing.T) {
 	for _, seal := range []bool{false, true} {
 		dir := t.TempDir()
 		f, err := Open(dir, "test")

@@ -41,7 +41,7 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("%s: larger than the %d bytes that are read of it; remove it", e.Path, e.Limit)
+	return fmt.Sprintf("%s: larger than the limit of %d bytes; remove it", e.Path, e.Limit)
 }
 
 // OpenFile opens a regular file below root with flags of os.OpenFile. It follows no link at the

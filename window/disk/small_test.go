@@ -228,7 +228,7 @@ func TestIncomingIsAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTakeOpensThatFileOnly(t *testing.T) {
+func TestAcquireOpensThatFileOnly(t *testing.T) {
 	plant(t, "held/a", func(t *testing.T, dir string, _ *os.Root, kind string) {
 		f, err := Open(dir, "test")
 		if err != nil {
@@ -260,7 +260,7 @@ func TestTakeOpensThatFileOnly(t *testing.T) {
 	})
 }
 
-func TestMendGivesDirectoriesTheirModes(t *testing.T) {
+func TestRestoreModesOfDirectories(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Open(dir, "test")
 	if err != nil {

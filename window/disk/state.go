@@ -110,7 +110,7 @@ type Replacer func(State) bool
 type ChangedError struct{ Path string }
 
 func (e *ChangedError) Error() string {
-	return e.Path + ": another program put another file in the place of what was fetched; run it again"
+	return e.Path + ": another program replaced the fetched file; run the command again"
 }
 
 // publish renames an incoming file. If the name is taken by an object that may not be replaced, the

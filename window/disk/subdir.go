@@ -37,7 +37,7 @@ func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, e
 	file, err := s.open(name, unix.O_RDONLY)
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
-		return nil, s.fail("open", name, &changedError{"it is no regular file"})
+		return nil, s.fail("open", name, &changedError{"not a regular file"})
 	case err != nil:
 		return nil, err
 	}
@@ -46,13 +46,13 @@ func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, e
 	switch {
 	case err != nil:
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = &changedError{"it is no regular file"}
+		err = &changedError{"not a regular file"}
 	case st.Ino != ino || st.Dev != dir.Dev:
-		err = &changedError{fmt.Sprintf("it is another file (inode %d, want %d)", st.Ino, ino)}
+		err = &changedError{fmt.Sprintf("it was replaced (inode %d, want %d)", st.Ino, ino)}
 	case st.Size != size:
 		err = &changedError{fmt.Sprintf("it has %d bytes, want %d", st.Size, size)}
 	case changed != 0 && st.Mtim.Nano() != changed:
-		err = &changedError{"somebody wrote to it"}
+		err = &changedError{"it was modified"}
 	default:
 		return file, nil
 	}

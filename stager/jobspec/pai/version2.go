@@ -44,7 +44,7 @@ func (r *reader) job2() *job {
 			f.Line, _ = strconv.Atoi(m[1])
 			f.Text = "this is not YAML: " + m[2]
 		}
-		r.faults = append(r.faults, r.indented(f))
+		r.faults = append(r.faults, r.explainedYAML(f))
 		return nil
 	}
 	v := &version2{reader: r, prerequisites: make(map[string]map[string]*yaml.Node), named: make(map[string]*yaml.Node), auths: make(map[*yaml.Node]bool)}

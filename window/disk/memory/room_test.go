@@ -32,7 +32,7 @@ func vmstat(dirty, flush, background, threshold int64) string {
 		pages(dirty), pages(flush), pages(threshold), pages(background))
 }
 
-func TestRoomIsThatOfTheKernelAndOfGroups(t *testing.T) {
+func TestRoomUsesKernelAndControlGroupLimits(t *testing.T) {
 	v1 := func(limit, usage, active, inactive, dirty, flush int64) map[string]string {
 		return map[string]string{
 			"memory/pod/memory.limit_in_bytes": fmt.Sprintln(limit * mib),
@@ -79,7 +79,7 @@ func TestRoomIsThatOfTheKernelAndOfGroups(t *testing.T) {
 	}
 }
 
-func TestRoomIsUnknownWithoutTheKernelsNumbers(t *testing.T) {
+func TestRoomIsUnknownWithoutKernelNumbers(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "old": "nr_dirty 1\nnr_writeback 0\n"} {
 		if room, err := newReader(tree(t, map[string]string{"vmstat": text}), t.TempDir()).Read(); err == nil {
 			t.Errorf("%s: got %+v and no error, want one", name, room)

@@ -222,7 +222,7 @@ class _Daemon:
             except (OSError, http.client.HTTPException) as err:
                 self.close()
                 if time.monotonic() > until:
-                    raise UnreachableError(f'no stager answers on {self.path}; is "stager run" running? {err}') from err
+                    raise UnreachableError(f'cannot connect to stager on {self.path}; is "stager run" running? {err}') from err
                 why = err
             if 1 <= pause < 2:  # only once
                 _log.warning("waiting for stager on %s: %s", self.path, why)
@@ -247,7 +247,7 @@ class _Daemon:
         raw = response.read()
         answer = json.loads(raw) if raw.startswith(b"{") else {}
         if response.status >= 400:
-            raise StagerError(response.status, answer.get("error", f"the daemon answers {response.status}"))
+            raise StagerError(response.status, answer.get("error", f"the daemon returned {response.status}"))
         return response.status, response.headers, answer
 
     def close(self) -> None:
