@@ -4,6 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # What the release image is called where it is loaded.
@@ -26,7 +27,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## build bin/stager, one static file
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/stager ./cmd/stager
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/stager ./cmd/stager
 
 image: build ## make bin/stager-image.tar, the release image, without a container engine
 	go run -C e2e ./cmd/mkimage -o '$(CURDIR)/bin/stager-image.tar' -t '$(IMAGE)' '$(CURDIR)/bin/stager'

@@ -15,6 +15,8 @@ var groups = []kong.Group{
 // and the flag's name.
 type cli struct {
 	logging
+	ShowVersion kong.VersionFlag `name:"version" short:"v" env:"-" help:"Print the version and exit."`
+
 	Prefetch prefetchCmd `cmd:"" group:"data" help:"Copy a dataset or object to a local directory."`
 	Copy     copyCmd     `cmd:"" group:"data" help:"Copy objects between two stores."`
 	Pack     packCmd     `cmd:"" group:"data" help:"Pack small files into tar shards with an index."`
@@ -48,4 +50,8 @@ type cli struct {
 	Check   checkCmd   `cmd:"" group:"diag" help:"Test a store's guarantees and speed."`
 	Bench   benchCmd   `cmd:"" group:"diag" help:"Measure a store and a local disk."`
 	Version versionCmd `cmd:"" group:"diag" help:"Print the version."`
+
+	Help       helpCmd       `cmd:"" group:"diag" help:"Show the help of a command."`
+	Completion completionCmd `cmd:"" group:"diag" help:"Print a completion script for bash, zsh or fish."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"Print what a word of a command line may become."`
 }

@@ -33,7 +33,7 @@ func TestEachFlagHasATwinAndEachTwinOneMeaning(t *testing.T) {
 	k := parser(t, new(cli))
 	for _, node := range append([]*kong.Node{k.Model.Node}, k.Model.Children...) {
 		for _, f := range node.Flags {
-			if f.Name == "help" {
+			if f.Name == "help" || f.Name == "version" {
 				continue
 			}
 			if len(f.Envs) != 1 || !strings.HasPrefix(f.Envs[0], "STAGER_") {
@@ -114,13 +114,14 @@ func TestWrongCommandLines(t *testing.T) {
 func TestQuantity(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1048576": 1 << 20, "200Mi": 200 << 20, "1G": 1e9, "1Gi": 1 << 30, "0.5Ki": 512, "1e3": 1000, "2Ti": 2 << 40,
+		"200MB": 200e6, "200MiB": 200 << 20, "1.5GB": 1.5e9, "3KB": 3000, "3K": 3000, "3kB": 3000, "3KiB": 3072,
 	} {
 		var q quantity
 		if err := q.UnmarshalText([]byte(text)); err != nil || int64(q) != want {
 			t.Errorf("%s: got %d, %v; want %d", text, q, err, want)
 		}
 	}
-	for _, text := range []string{"-1", "-1Gi", "fast", "1 Gi", "1GB", "Gi", "0x10", "200m", "0.1", "9Ei", "1e9999999"} {
+	for _, text := range []string{"-1", "-1Gi", "fast", "1 Gi", "1GX", "Gi", "0x10", "200m", "0.1", "9Ei", "1e9999999"} {
 		var q quantity
 		if err := q.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is read as %d", text, q)

@@ -12,7 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-var version = "dev" // set by the linker
+// Set by the linker.
+var version, commit = "dev", ""
 
 func main() {
 	spareMemory()
@@ -26,8 +27,11 @@ const krmName = "stager-krm"
 
 // argsOf returns the arguments of a command line. words[0] is the name of the binary.
 func argsOf(words []string) []string {
-	if filepath.Base(words[0]) == krmName {
+	switch {
+	case filepath.Base(words[0]) == krmName:
 		return append([]string{"krm"}, words[1:]...)
+	case len(words) > 1 && words[1] == "help":
+		return append(words[2:], "--help")
 	}
 	return words[1:]
 }
@@ -36,7 +40,7 @@ func argsOf(words []string) []string {
 func run(args []string) int {
 	var c cli
 	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups))
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
 	command, err := parser.Parse(args)
 	if err != nil {
 		return report(os.Stderr, &usageError{err})
@@ -44,6 +48,7 @@ func run(args []string) int {
 	ctx, stop := untilSignal()
 	defer stop()
 	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(parser)
 	err = command.Run(c.logging.open(os.Stderr))
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = &interruptedError{err}

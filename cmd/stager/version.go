@@ -1,13 +1,56 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/debug"
 )
 
-type versionCmd struct{}
+type versionCmd struct{ shape }
 
-func (versionCmd) Run() error {
-	_, err := fmt.Printf("stager %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+// Help returns the detailed help.
+func (versionCmd) Help() string {
+	return `As JSON, the output includes the commit and the versions of all libraries.
+
+    stager version
+    stager version -o json | jq -r .version`
 }
+
+// built describes the binary, as version -o json prints it.
+type built struct {
+	Version  string            `json:"version"`
+	Commit   string            `json:"commit,omitempty"` // absent if the binary was not built by make
+	Go       string            `json:"go"`
+	Platform string            `json:"platform"`
+	Modules  map[string]string `json:"modules,omitempty"` // versions of libraries, by their module path
+}
+
+func (c versionCmd) Run() error {
+	if !c.json() {
+		_, err := fmt.Println(versionLine())
+		return err
+	}
+	b := built{version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, make(map[string]string)}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			b.Modules[m.Path] = m.Version
+		}
+	}
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	return out.Encode(b)
+}
+
+func versionLine() string {
+	return fmt.Sprintf("stager %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// helpCmd documents "stager help COMMAND", which argsOf turns into "stager COMMAND --help".
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"Command to explain. Default: all commands are listed."`
+}
+
+// Run is not reached.
+func (helpCmd) Run() error { return nil }

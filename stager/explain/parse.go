@@ -9,20 +9,13 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// ParseBytes parses a number of bytes in the format of plans or with common units: 60Gi, 60GiB,
-// 200GB, 1.8T.
+// ParseBytes parses a number of bytes in the format of plans. It may not be empty.
 func ParseBytes(text string) (int64, error) {
-	plain := strings.TrimSpace(text)
-	if short, ok := strings.CutSuffix(plain, "B"); ok && short != "" {
-		plain = short
+	b, err := plan.ParseBytes(strings.TrimSpace(text))
+	if err == nil && strings.TrimSpace(text) == "" {
+		err = fmt.Errorf("%q is not a number of bytes: write 200GB, 60Gi or a whole number", text)
 	}
-	plain = strings.Replace(plain, "K", "k", 1)
-	plain = strings.Replace(plain, "ki", "Ki", 1)
-	b, err := plan.ParseBytes(plain)
-	if err != nil || plain == "" {
-		return 0, fmt.Errorf("%q is not a number of bytes: write 200GB, 60Gi or a whole number", text)
-	}
-	return int64(b), nil
+	return int64(b), err
 }
 
 // ParseSize parses the size of an input, with or without the number of objects: 2TB/2000, 2TB.

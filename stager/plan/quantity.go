@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Bytes is a number of bytes. In files it is an integer or a Kubernetes quantity such as 60Gi; the
-// empty text is 0.
+// Bytes is a number of bytes. In files it is an integer or a Kubernetes quantity such as 60Gi, to
+// which a B may be added: 200MB and 200MiB are 200M and 200Mi. The empty text is 0.
 type Bytes int64
 
 // String returns the quantity: "60Gi".
@@ -26,6 +27,9 @@ func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 // bytesForm restricts quantities: 1e9999999 is valid, too, and takes seconds to parse.
 var bytesForm = regexp.MustCompile(`^[+-]?[0-9.]{1,32}([eE][+-]?[0-9]{1,2}|[a-zA-Z]{0,2})$`)
 
+// bytesUnit matches a unit with a B, which Kubernetes does not know.
+var bytesUnit = regexp.MustCompile(`([0-9.](?:[kKMGTPE]i?)?)B$`)
+
 // ParseBytes parses a number of bytes as written in files.
 func ParseBytes(text string) (b Bytes, err error) {
 	err = b.set(text)
@@ -37,11 +41,15 @@ func (b *Bytes) set(text string) error {
 		*b = 0
 		return nil
 	}
-	unreadable := fmt.Errorf("%q is not a number of bytes: write 500M, 60Gi or a whole number", text)
-	if !bytesForm.MatchString(text) {
+	unreadable := fmt.Errorf("%q is not a number of bytes: write 500M (or 500MB), 60Gi (or 60GiB) or a whole number", text)
+	plain := bytesUnit.ReplaceAllString(text, "$1")
+	if strings.HasSuffix(plain, "K") { // Kubernetes writes k
+		plain = strings.TrimSuffix(plain, "K") + "k"
+	}
+	if !bytesForm.MatchString(plain) {
 		return unreadable
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := resource.ParseQuantity(plain)
 	if err != nil {
 		return unreadable
 	}

@@ -10,6 +10,7 @@ import (
 func TestBytes(t *testing.T) {
 	for text, want := range map[string]Bytes{
 		"": 0, "0": 0, "-0": 0, "+5": 5, "1e3": 1000, "500M": 500e6, "60Gi": 60 << 30, "1.5Gi": 3 << 29, "7.5Ei": 15 << 59, "0.000000001G": 1,
+		"60GB": 60e9, "60GiB": 60 << 30, "1.5GB": 1.5e9, "200MB": 200e6, "3KB": 3000, "3K": 3000, "3kB": 3000, "3KiB": 3072, "17B": 17,
 		"9223372036854775806": math.MaxInt64 - 1,
 	} {
 		var got Bytes
@@ -21,7 +22,7 @@ func TestBytes(t *testing.T) {
 		}
 	}
 	for text, word := range map[string]string{
-		"60GB": "write 500M", "ten": "write 500M", "1 Gi": "write 500M", "-1": "negative", "-1Gi": "negative",
+		"60Go": "write 500M", "60GBB": "write 500M", "60 GB": "write 500M", "ten": "write 500M", "1 Gi": "write 500M", "-1": "negative", "-1Gi": "negative",
 		"100m": "whole number", "0.5": "whole number", "1e-3": "whole number",
 		"8Ei": "below 8Ei", "1e99": "below 8Ei", "9223372036854775807": "below 8Ei", "99999999999999999999999": "below 8Ei",
 		"1e9999999": "write 500M", "1" + strings.Repeat("0", 1000): "write 500M", // short texts that are expensive to parse
