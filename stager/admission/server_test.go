@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stager-dev/stager/stager/admission/kube"
@@ -123,6 +124,43 @@ func TestReadiness(t *testing.T) {
 	}
 	end()
 	ready(503)
+}
+
+// A failure of the background work is counted each time, and logged once until it has ended.
+func TestSyncFailuresAreCountedAndLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		var said bytes.Buffer
+		s.Log = slog.New(slog.NewTextHandler(&said, nil))
+		m := newMetrics(s.Certificates.Expires)
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		tries := 0
+		s.keep(ctx, m, whatCertificate, func(ctx context.Context) error {
+			switch tries++; tries {
+			case 1, 2, 3:
+				return errors.New("forbidden")
+			case 5:
+				end()
+			}
+			return s.Certificates.Sync(ctx)
+		}, certificateEvery)
+		w := httptest.NewRecorder()
+		s.probes(ctx, m).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, want := range []string{
+			`stager_webhook_sync_failures_total{what="certificate"} 3`, `stager_webhook_sync_failures_total{what="plans"} 0`,
+			"stager_webhook_certificate_expires_seconds 4.294967296e+09",
+		} {
+			if !strings.Contains(w.Body.String(), want+"\n") {
+				t.Errorf("metrics have no %s:\n%s", want, w.Body)
+			}
+		}
+		for _, words := range []string{"cannot bring the certificate up to date; trying again", "the certificate can be brought up to date again"} {
+			if got := strings.Count(said.String(), words); got != 1 {
+				t.Errorf("the log has %q %d times, want once:\n%s", words, got, &said)
+			}
+		}
+	})
 }
 
 // A request in flight at shutdown gets its response, and Run returns.
