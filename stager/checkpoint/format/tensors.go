@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math/bits"
 	"regexp"
 	"strconv"
@@ -33,22 +32,9 @@ func judgeSafetensors(in input) (Result, error) {
 	if err != nil {
 		return unknown, err
 	}
-	var tensors map[string]json.RawMessage
-	if json.Unmarshal(text, &tensors) != nil {
-		return in.incomplete("has a header that is no JSON object"), nil
-	}
-	var end int64
-	for key, raw := range tensors {
-		var tensor struct {
-			Offsets [2]int64 `json:"data_offsets"`
-		}
-		if key == "__metadata__" {
-			continue
-		}
-		if json.Unmarshal(raw, &tensor) != nil || tensor.Offsets[0] < 0 || tensor.Offsets[1] < tensor.Offsets[0] {
-			return in.incomplete("has a header whose offsets are invalid"), nil
-		}
-		end = max(end, tensor.Offsets[1])
+	end, err := dataEnd(text)
+	if err != nil {
+		return Result{Verdict: Incomplete, Reason: err.Error()}, nil // the verdict on the file, not a failure to read it
 	}
 	switch data := in.size - 8 - header; {
 	case end > data:
