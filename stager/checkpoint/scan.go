@@ -322,6 +322,9 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 		v.Draining, v.Other, v.Next = u.ending.Load(), at.other, newerThan(files, at.later) == "" && !at.later.IsZero()
 		j, err = u.judgeView(t, &v, at.quiet)
 	}
+	if err == nil && !j.Complete() && u.learn(v, j) { // it may be the second checkpoint of a new shape
+		j, err = u.judgeView(t, &v, at.quiet)
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
 		e.reason, e.refused = "files in it come or go", false
 		return v, j, false
@@ -329,11 +332,6 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 	if err != nil {
 		e.reason, e.fault = err.Error(), true
 		return v, j, false
-	}
-	if !j.Complete() {
-		if u.learn(v, j); j.Word == "missing" && u.shapes.Fits(v) { // the second checkpoint of a new shape
-			j = detect.Judge(v, &u.shapes, at.quiet)
-		}
 	}
 	if !j.Complete() {
 		e.word = j.Word

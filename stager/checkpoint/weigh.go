@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
@@ -131,7 +132,7 @@ func readNote(root *os.Root, p string) (note detect.Note, err error) {
 // directories. quiet is the quiet period.
 func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detect.Judgement, error) {
 	j := detect.Judge(*v, &u.shapes, quiet)
-	if j.Kind != detect.Sign || t.only != "" {
+	if !strings.HasPrefix(j.Word, "sign ") || t.only != "" {
 		return j, nil
 	}
 	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
@@ -147,25 +148,29 @@ func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detec
 	return detect.Judge(*v, &u.shapes, quiet), err
 }
 
-// learn records the shape of a complete checkpoint. A checkpoint that only a quiet period
-// completed is recorded when the next one has begun. The files of one node of several predict
-// nothing about the next checkpoint.
-func (u *Uploader) learn(v detect.View, j detect.Judgement) {
+// learn records the shape of a complete checkpoint, and reports whether it recorded one. A
+// checkpoint that only a quiet period completed is recorded when the next one has begun. The files
+// of one node of several predict nothing about the next checkpoint.
+func (u *Uploader) learn(v detect.View, j detect.Judgement) (learned bool) {
 	if v.Part {
-		return
+		return false
 	}
 	if u.quietOne != nil && u.quietOne.Name != v.Name {
 		u.learnShape(*u.quietOne, false)
-		u.quietOne = nil
+		u.quietOne, learned = nil, true
 	}
 	switch {
 	case j.Final():
 		u.learnShape(v, true)
 	case j.Kind == detect.Quiet:
 		u.quietOne = &v
+		return learned
 	case j.Word == "missing" && (v.Quiet >= u.cfg.QuietPeriod || v.Next && v.Quiet >= detect.ShortQuiet):
 		u.learnShape(v, false)
+	default:
+		return learned
 	}
+	return true
 }
 
 func (u *Uploader) learnShape(v detect.View, final bool) {

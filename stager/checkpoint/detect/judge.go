@@ -55,6 +55,9 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	if !v.Part { // the files of a part vary with those of other nodes
 		missing, same = shapes.compare(v)
 	}
+	if sign != "" && shapes.repeats(v) { // the signed checkpoint before it has the same files
+		missing = ""
+	}
 	bySign := Judgement{Kind: Sign, Word: "sign " + path.Base(sign), Reason: sign + " says that it is complete"}
 	switch {
 	case sign != "" && missing == "" && v.Part && v.SignedForAll():
@@ -63,6 +66,9 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 		return after(v.Quiet, quiet, bySign) // other ranks may still write here
 	case sign != "" && missing == "" && !v.changedAfter(sign):
 		return bySign
+	case sign != "" && !v.Ended && !v.changedAfter(sign): // provisional, because a file may follow the sign
+		bySign.Kind, bySign.Reason = Quiet, bySign.Reason+", though earlier checkpoints had "+missing
+		return after(v.Quiet, min(quiet, ShortQuiet), bySign)
 	case v.Ended && missing == "":
 		return Judgement{Kind: End, Word: "end", Reason: "the trainer ended, and ended well"}
 	case v.Ended:

@@ -171,6 +171,51 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// A sign completes a checkpoint with fewer files than earlier ones after a short quiet period,
+// provisionally, and the second one of them at once.
+func TestSignOfANewShape(t *testing.T) {
+	const quiet = 10 * time.Second
+	shapes := new(Shapes)
+	of := func(step int, paths ...string) View {
+		v := viewOf(fmt.Sprintf("global_step%d", step), paths...).sameTime()
+		v.Beside["latest"] = Note{Text: v.Name, Modified: 1}
+		return v
+	}
+	judge := func(v View, quietFor time.Duration) string {
+		v.Quiet = quietFor
+		j := Judge(v, shapes, quiet)
+		return fmt.Sprint(j.Kind, " ", j.Word)
+	}
+	const model, optim, other = "mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_optim_states.pt", "zero_pp_rank_0_optim_states.pt"
+	shapes.Learn(of(1, model, optim), true)
+	first, second := of(2, model, other), of(3, model, other)
+	if got, want := judge(first, ShortQuiet-1), "waiting changing"; got != want {
+		t.Errorf("the first, at once: got %s, want %s", got, want)
+	}
+	if got, want := judge(first, ShortQuiet), "quiet sign latest"; got != want {
+		t.Errorf("the first, after %v: got %s, want %s", ShortQuiet, got, want)
+	}
+	shapes.Learn(viewOf("step-1", ".metadata", "__0_0.distcp", "extra.pt").sameTime(), true)
+	changed := viewOf("step-2", ".metadata", "__0_0.distcp").sameTime()
+	if got, want := judge(changed, ShortQuiet), "quiet sign .metadata"; got != want {
+		t.Errorf("without extra.pt: got %s, want %s", got, want)
+	}
+	changed.Changed = int64(time.Minute)
+	if got, want := judge(changed, ShortQuiet), "waiting changing"; got != want {
+		t.Errorf("without extra.pt, changed after the sign: got %s, want %s", got, want)
+	}
+	shapes.Learn(first, false)
+	if got, want := judge(first, ShortQuiet), "quiet sign latest"; got != want {
+		t.Errorf("the first, again: got %s, want %s", got, want)
+	}
+	if got, want := judge(second, 0), "sign sign latest"; got != want {
+		t.Errorf("the second: got %s, want %s", got, want)
+	}
+	if got, want := judge(of(3, model), ShortQuiet), "quiet sign latest"; got != want {
+		t.Errorf("a third shape: got %s, want %s", got, want)
+	}
+}
+
 // Files of an earlier save do not match a known shape; neither does a name that is written
 // repeatedly.
 func TestShapesOfTwoSaves(t *testing.T) {

@@ -145,6 +145,16 @@ func (s *Shapes) compare(v View) (missing string, same bool) {
 	return "", true
 }
 
+// repeats reports whether a checkpoint has other files than earlier ones of its name, and the same
+// as the one before it.
+func (s *Shapes) repeats(v View) bool {
+	if s == nil {
+		return false
+	}
+	before, ok := s.other[pattern(v.Name)]
+	return ok && before.of != v.Name && before.equal(shapeOf(v))
+}
+
 // Known reports whether a shape is known for checkpoints with such a name.
 func (s *Shapes) Known(name string) bool {
 	if s == nil {
@@ -152,12 +162,6 @@ func (s *Shapes) Known(name string) bool {
 	}
 	_, ok := s.known[pattern(name)]
 	return ok
-}
-
-// Fits reports whether a checkpoint has the known shape of its name.
-func (s *Shapes) Fits(v View) bool {
-	_, same := s.compare(v)
-	return same
 }
 
 // stored is the JSON form of Shapes.
