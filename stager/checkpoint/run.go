@@ -17,7 +17,6 @@ const (
 	longestPause = 5 * time.Second // between two scans of a small directory
 	firstRetry   = 5 * time.Second
 	longestRetry = time.Minute
-	scanShare    = 20 // scanning may use 1/scanShare of the time
 )
 
 // Run saves the output until ctx is cancelled, which is not an error. It scans the directory
@@ -66,15 +65,18 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 		u.sendOn(ctx)
 	}()
 	defer func() { <-ended }()
+	var budget scanBudget
 	for {
-		start := time.Now()
-		if err := u.scan(false); err != nil {
+		err, start := error(nil), time.Now()
+		cpu := cpuOf(func() { err = u.scan(false) })
+		cpu = max(0, min(cpu, time.Since(start)-time.Duration(u.holding.Load()))) // without that of copies
+		if err != nil {
 			u.log.Warn("the output cannot be looked at", "error", err)
 			_ = u.note(err)
 		}
 		u.wakeSender()
-		rest := scanShare * (time.Since(start) - time.Duration(u.holding.Load()))
-		timer := time.NewTimer(max(min(u.cfg.QuietPeriod/4, longestPause, u.soonest()), rest))
+		next := budget.spend(cpu, time.Now())
+		timer := time.NewTimer(max(min(u.cfg.QuietPeriod/4, longestPause, u.soonest()), time.Until(next)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -84,7 +86,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			continue
 		}
 		timer.Stop()
-		if pause(ctx, rest) != nil {
+		if pause(ctx, time.Until(next)) != nil {
 			return
 		}
 	}
