@@ -28,13 +28,19 @@ type entry struct {
 	word    string        // reason in one word; empty: see reason
 	refused bool          // waiting does not help: somebody must change it
 	fault   bool          // it may be complete but cannot be saved
-	wait    time.Duration // time until it is complete if nothing changes; 0: unknown
+	wait    time.Duration // time until it may be complete if nothing changes; 0: unknown
+	opened  int           // how many scans found it complete, but for a file that is open for writing
 
 	// With several nodes: the view of its files, and the files.
 	view  string
 	files []local
 	late  string // a file that was written after the checkpoint was announced as complete
 }
+
+// openRetry is the time until the next scan of a checkpoint that lacks only the end of a writer. It
+// doubles each time. The kernel reports that a file was closed before it ends the access of the
+// writer, and reports nothing later.
+const openRetry = 50 * time.Millisecond
 
 // scan finds complete checkpoints and takes snapshots of them. With ended, the trainer has exited
 // successfully, so everything that nobody has open is complete at once.
@@ -344,7 +350,8 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
 	case busy != "":
-		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
+		e.since, e.reason, e.refused, e.wait = time.Now(), busy+" is open for writing", false, openRetry<<min(e.opened, 10)
+		e.opened++
 	default:
 		u.learn(v, j)
 		return v, j, true
