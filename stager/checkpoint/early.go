@@ -38,6 +38,14 @@ const (
 
 func (e *early) dir() string { return path.Join(snapshotsName, earlyPrefix+e.snap.ID) }
 
+// earlyLinks returns the directory with the links of a held checkpoint, or "".
+func (u *Uploader) earlyLinks(name string) string {
+	if e := u.early[name]; e != nil {
+		return path.Join(e.dir(), dataDir)
+	}
+	return ""
+}
+
 // holdEarlyLocked links the files of an incomplete checkpoint, whose entry is seen. It is only a
 // precaution, so its failures are not errors.
 func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {

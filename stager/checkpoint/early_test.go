@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +80,40 @@ func TestQuickTrainersLoseNoCheckpoint(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A trainer that keeps one checkpoint removes it right after the next one is complete. Files that
+// it removes while stager takes its snapshot are taken from what was held before.
+func TestCheckpointRemovedDuringItsSnapshotIsSaved(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		name := filepath.Join(dir, "checkpoint-1")
+		files := map[string]string{"config.json": "{}", "optimizer.pt": zipped(t, "1"), "training_args.bin": zipped(t, "2")}
+		write(t, name, files)
+		pass(t, u)
+		last := map[string]string{"trainer_state.json": `{"global_step": 1}`}
+		write(t, name, last)
+		maps.Copy(files, last)
+		link := u.snapshots.hardLink
+		u.snapshots.hardLink = func(oldname, newname string) error {
+			removeAll(t, name, "optimizer.pt")
+			removeAll(t, name, "training_args.bin")
+			return link(oldname, newname)
+		}
+		pass(t, u)
+		u.snapshots.hardLink = link
+		if got := commits(b); len(got) != 1 {
+			t.Fatalf("committed %v, want one step; waiting %v", got, u.Status().Waiting)
+		}
+		r, back := restoreNewest(t, b)
+		if got := canonical(back); r.Step != 1 || got != canonical(files) {
+			t.Errorf("restored step %d with %s, want step 1 with %s", r.Step, got, canonical(files))
+		}
+		if held := heldEarly(t, dir); len(held) > 0 {
+			t.Errorf("left behind: %v", held)
+		}
+	})
 }
 
 // A checkpoint that the trainer removes before it is complete is logged and counted. What was

@@ -19,6 +19,11 @@ const (
 	longestRetry = time.Minute
 )
 
+// openRetry is the time until the next scan of a checkpoint that lacks only the end of a writer. It
+// doubles each time. The kernel reports that a file was closed before it ends the access of the
+// writer, and reports nothing later.
+const openRetry = 50 * time.Millisecond
+
 // Run saves the output until ctx is cancelled, which is not an error. It scans the directory
 // every few seconds, and immediately when an entry appears or disappears. It retries store errors
 // indefinitely.

@@ -37,11 +37,6 @@ type entry struct {
 	late  string // a file that was written after the checkpoint was announced as complete
 }
 
-// openRetry is the time until the next scan of a checkpoint that lacks only the end of a writer. It
-// doubles each time. The kernel reports that a file was closed before it ends the access of the
-// writer, and reports nothing later.
-const openRetry = 50 * time.Millisecond
-
 // scan finds complete checkpoints and takes snapshots of them. With ended, the trainer has exited
 // successfully, so everything that nobody has open is complete at once.
 func (u *Uploader) scan(ended bool) error {
@@ -439,6 +434,7 @@ func readMark(root *os.Root, step int64) (mark, error) {
 // It releases the lock during copies, which take time. The caller holds directory, so no other
 // snapshot is taken meanwhile.
 func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
+	snap.early = u.earlyLinks(snap.Name)
 	u.mu.Unlock()
 	began := time.Now()
 	err := u.snapshots.take(snap)

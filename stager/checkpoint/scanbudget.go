@@ -10,7 +10,7 @@ import (
 // Scans may use 1/scanShare of the time of one core, and scanBurst more after a pause.
 const (
 	scanShare = 20
-	scanBurst = 25 * time.Millisecond
+	scanBurst = 100 * time.Millisecond
 )
 
 // scanBudget limits the CPU time of scans. It does not limit their duration: on a loaded machine

@@ -52,6 +52,7 @@ type snapshot struct {
 	Edition int        `json:"edition,omitempty"`
 	Sign    group.Sign `json:"sign,omitempty"`
 
+	early     string    // directory that may have links to files which the trainer has removed; "": none
 	reported  bool      // the other nodes may be asked to save it
 	abandoned time.Time // when it was complete, if it is refused because it was abandoned; see failure
 	refused   error     // why the destination refuses it for now; it is kept until somebody decides
@@ -215,6 +216,9 @@ func (s *snapshotDir) hold(snap *snapshot, data string) (copied bool, err error)
 			}
 		}
 		err := s.hardLink(old, name)
+		if errors.Is(err, fs.ErrNotExist) && snap.early != "" {
+			err = s.hardLink(path.Join(snap.early, f.Path), name) // take compares its state
+		}
 		if err != nil && refusesLinks(err) {
 			var done bool
 			done, err = s.instead(old, name, f, totalSize(snap.Files[i:]), err)
