@@ -180,11 +180,14 @@ func (v *version2) unsupported(extras *yaml.Node) {
 			v.warn("the runtime plugin %s is not carried out; write what it does into the commands of the task role", name.Value)
 		}
 	}
-	if n := get(extras, "jobStatusChangeNotification"); n != nil {
-		_, wanted := v.pairs(n, "jobStatusChangeNotification")
-		if slices.ContainsFunc(wanted, func(n *yaml.Node) bool { return n.Value == "true" }) {
-			v.warn("jobStatusChangeNotification has no equivalent: wait for the job by kubectl wait, or let your monitoring watch it")
+	states, wanted := v.pairs(get(extras, "jobStatusChangeNotification"), "jobStatusChangeNotification")
+	for i := len(states) - 1; i >= 0; i-- {
+		if wanted[i].Value != "true" {
+			states = slices.Delete(states, i, i+1)
 		}
+	}
+	if len(states) > 0 {
+		v.warn("jobStatusChangeNotification has no equivalent, and nobody is notified when the job is %s: wait for the job by kubectl wait, or let your monitoring watch it", strings.Join(states, " or "))
 	}
 	if n := get(extras, "hivedScheduler", "jobPriorityClass"); n != nil {
 		v.warn("hivedScheduler's jobPriorityClass %s has no equivalent: label the job kueue.x-k8s.io/priority-class with a WorkloadPriorityClass of your cluster", n.Value)

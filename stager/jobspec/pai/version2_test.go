@@ -139,6 +139,37 @@ clean
 	}
 }
 
+// Kubernetes notifies nobody. The warning names the states for which the job asked, and the
+// annotation keeps the setting.
+func TestNotificationsOfTheSecondFormat(t *testing.T) {
+	const subject = "jobStatusChangeNotification"
+	for _, tt := range []struct{ setting, want string }{
+		{"{succeeded: true, failed: true, running: false}", subject + " has no equivalent, and nobody is notified when the job is succeeded or failed: wait for the job by kubectl wait, or let your monitoring watch it"},
+		{"{running: true}", subject + " has no equivalent, and nobody is notified when the job is running: wait for the job by kubectl wait, or let your monitoring watch it"},
+		{"{succeeded: false}", ""},
+		{"{}", ""},
+		{"null", ""},
+	} {
+		result := convert(t, single("extras: {"+subject+": "+tt.setting+"}\n", "    commands: [run]\n"), Options{Queue: NoQueue})
+		got := ""
+		for _, w := range result.Warnings {
+			if strings.Contains(w, subject) {
+				got += w
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: got the warning %q, want %q", tt.setting, got, tt.want)
+		}
+		if !strings.Contains(string(result.Output), "pai.stager.dev/extras: ") || !strings.Contains(string(result.Output), subject) {
+			t.Errorf("%s: the annotation does not have the setting:\n%s", tt.setting, result.Output)
+		}
+	}
+	_, err := Convert([]byte(single("extras: {"+subject+": often}\n", "    commands: [run]\n")), Options{})
+	if want := subject + " is not a mapping"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // A storage becomes the claim of the same name, or a URL is staged to its directory.
 func TestStoragesOfTheSecondFormat(t *testing.T) {
 	older := single("extras: {com.microsoft.pai.runtimeplugin: [{plugin: teamwise_storage, parameters: {storageConfigNames: [Shared_Data]}}]}\n", "    commands: [run]\n")
