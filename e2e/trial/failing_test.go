@@ -72,7 +72,7 @@ func TestFailingCalls(t *testing.T) {
 		most = 40
 	}
 	binary := build(t)
-	for _, sc := range lossyScenes {
+	for _, sc := range slices.Concat(lossyScenes, restartScenes) {
 		t.Run(sc.name, func(t *testing.T) {
 			if most == 8 && !full {
 				t.Parallel()

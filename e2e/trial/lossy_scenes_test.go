@@ -283,10 +283,11 @@ const lossyShards = 6
 
 func shardBody(i int) string { return strings.Repeat(fmt.Sprintf("shard%03d", i), 3<<10) }
 
+const windowSpec = "  inputs:\n  - {name: train, source: \"file://DIR/src/\", path: MNT/win, mode: window, window: {size: 256Ki, parallel: 1, minReady: {files: 1}}, order: {by: name}}\n"
+
 // runWindow is a reader that takes shards until the epoch ends.
 func runWindow(s *stage) (int, error) {
-	const spec = "  inputs:\n  - {name: train, source: \"file://DIR/src/\", path: MNT/win, mode: window, window: {size: 256Ki, parallel: 1, minReady: {files: 1}}, order: {by: name}}\n"
-	return s.daemon(spec, func(c *apiClient) error {
+	return s.daemon(windowSpec, func(c *apiClient) error {
 		wait, tries := "20s", 3
 		if s.brief {
 			wait = "1s"

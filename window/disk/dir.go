@@ -227,8 +227,8 @@ func lockDir(private *os.Root, path, holder string) (*Lock, error) {
 	var odd *NotRegularError
 	switch {
 	case err == nil:
-		own = isOwn(file)
-		err = file.Close()
+		own, err = isOwn(file)
+		err = errors.Join(err, file.Close())
 	case errors.As(err, &odd):
 		err = nil
 	case errors.Is(err, fs.ErrNotExist):

@@ -110,7 +110,13 @@ func OpenOwn(root *os.Root, name string, flags int, perm fs.FileMode) (*os.File,
 func openOwnAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*os.File, error) {
 	for try := 0; ; try++ {
 		file, err := openAt(dir, base, name, flags|os.O_CREATE, perm)
-		if err == nil && isOwn(file) || try == 3 {
+		own := false
+		if err == nil {
+			if own, err = isOwn(file); err != nil { // it may be stager's own, so nothing is removed
+				return nil, errors.Join(err, file.Close())
+			}
+		}
+		if own || try == 3 {
 			return file, err
 		}
 		var odd *NotRegularError
@@ -130,9 +136,12 @@ func openOwnAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*o
 }
 
 // isOwn reports whether a file has only the name by which it was opened.
-func isOwn(file *os.File) bool {
+func isOwn(file *os.File) (bool, error) {
 	var st unix.Stat_t
-	return unix.Fstat(int(file.Fd()), &st) == nil && st.Nlink <= 1
+	if err := retryErr(func() error { return unix.Fstat(int(file.Fd()), &st) }); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: file.Name(), Err: err}
+	}
+	return st.Nlink <= 1, nil
 }
 
 // removeAt removes an object, including an empty directory. A missing name is not an error.
