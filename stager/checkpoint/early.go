@@ -24,6 +24,7 @@ type early struct {
 	one      bool // it is a single file
 	grouped  bool
 	since    time.Time
+	changed  time.Time        // when the files last changed; zero: see their times
 	linked   map[string]local // by path
 	removed  *entry           // with several nodes: its entry when the trainer removed it; nil: it exists
 	known    earlyRecord      // the record on the disk
@@ -78,7 +79,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 	if detect.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
 		return // the trainer is removing it
 	}
-	e.snap.Step, e.snap.View, e.recalled = step, seen.view, false
+	e.snap.Step, e.snap.View, e.changed, e.recalled = step, seen.view, seen.changed, false
 	if u.member != nil {
 		e.snap.Round, e.snap.round = u.member.rounds.of(step)
 	}
@@ -298,7 +299,10 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		j = removedPart(v, j, of)
 	}
 	snap := e.snap
-	snap.Complete, snap.Files, snap.print = time.Now().UTC(), files, fingerprint(files)
+	if e.changed.IsZero() {
+		e.changed = lastChange(files, time.Time{}, time.Now())
+	}
+	snap.Complete, snap.Files, snap.print = e.changed.UTC(), files, fingerprint(files)
 	snap.Evidence, snap.Provisional = j.Word, !j.Final()
 	snap.Cursors = u.stood[name].cursors
 	if u.shipped[name].Fingerprint == snap.print {

@@ -21,6 +21,7 @@ type entry struct {
 	step    int64
 	print   string
 	since   time.Time     // first seen in this state
+	changed time.Time     // when its files reached this state
 	first   time.Time     // first seen in any state
 	warned  bool          // that it is overdue
 	renamed bool          // renamed from a temporary name
@@ -67,9 +68,12 @@ func (u *Uploader) scan(ended bool) error {
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
 	later := u.laterOnes(names, unfinished)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		u.evaluate(name, names[name], scanContext{unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]]})
+	for _, name := range bySteps(names) {
+		u.evaluate(name, names[name], scanContext{
+			unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]], before: u.scanned,
+		})
 	}
+	u.scanned = began
 	u.rescue(names, later, gone)
 	u.mu.Lock()
 	for name, reason := range claimed {
@@ -190,6 +194,7 @@ type scanContext struct {
 	unfinished string          // an existing temporary name of the checkpoint
 	temporary  map[uint64]bool // inodes that had temporary names during the last scan
 	ended      bool            // as for scan
+	before     time.Time       // begin of the previous scan; zero: this is the first
 	later      time.Time       // last change of the newest checkpoint of a higher step; zero: none
 
 	marked bool          // it contains a valid marker
@@ -235,7 +240,11 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	e := u.seen[name]
 	if e == nil || e.print != state || e.step != step {
 		before := e
-		e = &entry{step: step, print: state, since: time.Now(), first: time.Now(), renamed: u.hasInode(name, at.temporary)}
+		now := time.Now()
+		e = &entry{
+			step: step, print: state, since: now, first: now, changed: lastChange(files, at.before, now),
+			renamed: u.hasInode(name, at.temporary),
+		}
 		if before != nil && !before.first.IsZero() {
 			e.first, e.warned = before.first, before.warned
 		}
@@ -296,7 +305,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	}
 	judgement = scan.confirm(judgement)
 	snap := &snapshot{
-		Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
+		Step: step, Name: name, Complete: e.completeAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
 		Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
 		Evidence: judgement.Word, Provisional: !judgement.Final(),
 	}
@@ -376,15 +385,6 @@ func within(files, others []local) bool {
 		known[f] = true
 	}
 	return !slices.ContainsFunc(files, func(f local) bool { return !known[f] })
-}
-
-// markedAt returns when the marker was written. Without a marker it returns the current time.
-func markedAt(marker fs.FileInfo) time.Time {
-	now := time.Now().UTC()
-	if marker == nil || changeTime(marker).After(now) {
-		return now
-	}
-	return changeTime(marker).UTC()
 }
 
 // mark is the content of a marker.

@@ -94,8 +94,9 @@ type Uploader struct {
 	since     time.Time // single node: older steps belong to a job of several nodes; zero: none do
 
 	directory sync.Mutex        // held during a scan and during snapshots
-	trails    map[string]*trail // history of incomplete checkpoints; guarded by directory, like the next three
+	trails    map[string]*trail // history of incomplete checkpoints; guarded by directory, like the next four
 	shapes    detect.Shapes     // of complete checkpoints
+	scanned   time.Time         // when the previous scan began; zero: none did
 	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name
 	quietOne  *detect.View      // the newest that only a quiet period completed
 	shipping  chan struct{}     // holds a token during send
