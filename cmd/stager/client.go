@@ -208,6 +208,7 @@ type commitCmd struct {
 	Dir         string        `arg:"" help:"Checkpoint file or directory inside the output's directory." type:"path"`
 	Step        *int64        `help:"Step number. Default: the number at the end of the name, or the modification time for names such as last.pt." placeholder:"N"`
 	SamplesSeen int64         `help:"Samples that the trainer has consumed since the job began; a restore with --rewind continues after them." placeholder:"N"`
+	AllNodes    bool          `help:"The files of all nodes are complete, also those of nodes that have none: for a trainer that calls this on one node, after all nodes have written."`
 	Wait        time.Duration `help:"Wait this long for the checkpoint to be saved; exit 75 if it is not." env:"STAGER_COMMIT_WAIT"`
 }
 
@@ -225,7 +226,7 @@ func (c commitCmd) Run(ctx context.Context) error {
 	var code int
 	err := c.insist(ctx, func() (err error) {
 		code, _, err = c.call(ctx, http.MethodPost, "/v1/outputs/"+c.Output+"/commit", url.Values{"wait": {c.Wait.String()}},
-			api.CommitOrder{Path: c.Dir, Step: c.Step, SamplesSeen: c.SamplesSeen}, &step)
+			api.CommitOrder{Path: c.Dir, Step: c.Step, SamplesSeen: c.SamplesSeen, AllNodes: c.AllNodes}, &step)
 		return err
 	})
 	if err != nil {

@@ -276,7 +276,7 @@ func attemptsDiffer(m *team) {
 }
 
 // Rank 0 alone writes checkpoints: the other nodes brought no part, and nothing was ever
-// committed.
+// committed. What rank 0 commits without --all-nodes is provisional, and "commit --wait" says so.
 func rankZeroAlone(m *team) {
 	m.output = "quietPeriod: 1s"
 	pods := m.start("job-a", 3)
@@ -285,6 +285,8 @@ func rankZeroAlone(m *team) {
 		w.count = 1
 		m.committed(step, pods[0])
 	}
+	pods[0].commits(75, "only provisionally", 2)
+	pods[0].commits(0, "", 2, "--all-nodes")
 	terminate([]int{0}, pods...)
 	m.newest(2)
 }

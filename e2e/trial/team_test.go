@@ -301,6 +301,21 @@ func (p *pod) write(w *writing) {
 	p.done(w)
 }
 
+// commits runs "stager commit --wait" for a step, and checks how it ends and what it says.
+func (p *pod) commits(code int, says string, step int, options ...string) {
+	m := p.team
+	m.t.Helper()
+	if m.other {
+		return // it has not all options
+	}
+	args := append([]string{"commit", "--socket", p.socket, "--wait", m.patience.String(), "ckpt", p.stepDir(step)}, options...)
+	cmd := exec.Command(m.binary, args...)
+	said, err := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(said), says) {
+		m.t.Errorf("%s: stager %s: exit %d (%v), want %d and %q in what it says: %s", p.name, strings.Join(args, " "), got, err, code, says, said)
+	}
+}
+
 // done writes the marker of a step.
 func (p *pod) done(w *writing) {
 	p.team.t.Helper()

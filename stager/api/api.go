@@ -152,6 +152,7 @@ type CommitOrder struct {
 	Path        string `json:"path"`                  // absolute, or relative to the output's directory
 	Step        *int64 `json:"step,omitempty"`        // absent: the number at the end of the path
 	SamplesSeen int64  `json:"samplesSeen,omitempty"` // samples used since the job began, of those that this stager delivered
+	AllNodes    bool   `json:"allNodes,omitempty"`    // the files of all nodes are complete
 }
 
 // commit responds when the checkpoint is retained by hard links, so that the trainer may prune its
@@ -170,10 +171,10 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	}
 	order, err := readOrder(w, r)
 	if err != nil {
-		badBody(w, fmt.Errorf(`the body must be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
+		badBody(w, fmt.Errorf(`the body must be {"path": …, "step": …, "samplesSeen": …, "allNodes": …}: %w`, err))
 		return
 	}
-	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen}
+	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen, AllNodes: order.AllNodes}
 	if order.Step != nil {
 		request.Step = *order.Step
 	}
@@ -227,7 +228,8 @@ func codeForCommit(err error) int {
 // codeForSaving returns the status for an accepted commit that failed. Changed files are complete
 // some time later: the same request may succeed then.
 func codeForSaving(err error) int {
-	if backends.KindOf(err) == backends.Changed {
+	switch {
+	case errors.As(err, new(*checkpoint.ProvisionalError)), backends.KindOf(err) == backends.Changed:
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

@@ -105,7 +105,7 @@ func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 				return at, err
 			}
 			if same {
-				return s.placeSame(ctx, at, there, obj)
+				return s.placeSame(ctx, c, at, there, obj)
 			}
 			at.former = &there
 		case kind == backends.NotExist:
@@ -140,13 +140,21 @@ func (s *shipper) wrote(c Commit) bool {
 	return s.own[id] && c.Attempt == s.attempt && s.nodes <= 1
 }
 
-// placeSame handles a COMMIT with the same bytes as the checkpoint. If its data exists, the step
-// is done. Otherwise the COMMIT is replaced, regardless of the conflict mode.
-func (s *shipper) placeSame(ctx context.Context, at spot, there Commit, obj backends.Object) (spot, error) {
+// placeSame handles a COMMIT with the same bytes as the checkpoint c. If its data exists, the step
+// is done; a provisional COMMIT becomes final if c is. Otherwise the COMMIT is replaced,
+// regardless of the conflict mode.
+func (s *shipper) placeSame(ctx context.Context, c uploadJob, at spot, there Commit, obj backends.Object) (spot, error) {
 	_, missing, err := s.lookUp(ctx, at.dir, &there)
 	switch {
 	case err != nil:
 		return at, err
+	case missing == nil && there.Provisional && !c.quiet:
+		before := there
+		there.Evidence, there.Provisional = c.because, false
+		if err := replaceCommit(ctx, s.store, good{at.dir, before, obj.Version, obj.ModTime}, &there); err != nil {
+			return at, err
+		}
+		at.found = &there
 	case missing == nil:
 		at.found = &there
 	default:

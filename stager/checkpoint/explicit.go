@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
 // CommitRequest declares that a checkpoint is complete.
@@ -17,6 +18,9 @@ type CommitRequest struct {
 	Path        string // absolute, or relative to the output's directory; a directory or a file
 	Step        int64  // -1: the number at the end of its name, or its time of writing, as Config.Numbers says
 	SamplesSeen int64  // samples that the trainer has used since the job began; 0: unknown, or in the marker
+	// AllNodes declares that the files of all nodes are complete, also those of nodes that have
+	// none. Without it, each node that has files must commit its own.
+	AllNodes bool
 }
 
 // Step describes a checkpoint that Commit accepted.
@@ -104,12 +108,13 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		held.Committed, held.refused, held.reported = true, nil, false // the obstacle may be gone
 		held.Evidence, held.Provisional = commitEvidence, false
 		if u.member != nil {
+			held.Sign = max(held.Sign, r.sign())
 			u.member.signedLocked(held)
 		}
 		u.wakeSender()
 		return step, nil
-	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
-		return step, nil
+	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "" && (!done.Provisional || u.member != nil && done.Sign >= r.sign()):
+		return step, nil // nothing more is known than when it was saved
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
@@ -123,7 +128,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		if e.view == beforeRun { // the caller knows which save it belongs to
 			e.view = u.member.at(time.Now())
 		}
-		u.member.adoptLocked(snap, e, u.saidSign(t, name, files))
+		u.member.adoptLocked(snap, e, max(r.sign(), u.saidSign(t, name, files)))
 	}
 	_, err = u.acquireLocked(snap)
 	if err != nil {
@@ -134,6 +139,14 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	u.dropEarlyLocked(name)
 	u.wakeSender()
 	return step, nil
+}
+
+// sign returns what the request proves at least, with several nodes.
+func (r CommitRequest) sign() group.Sign {
+	if r.AllNodes {
+		return group.SignJob
+	}
+	return group.SignOwn
 }
 
 // commitEvidence is the evidence of a checkpoint that was committed explicitly.

@@ -129,6 +129,7 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 			if u.committed.Step == c.Step {
 				u.committed.Evidence, u.committed.Provisional = c.Evidence, false
 			}
+			u.noteFinalLocked(c.Step, g.dir)
 			u.mu.Unlock()
 			continue
 		}

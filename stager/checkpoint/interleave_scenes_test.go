@@ -198,7 +198,9 @@ func daemon(t *testing.T, dir, name string, step int64, cfg Config) *actor {
 		if err := u.Sync(ctx); err != nil {
 			return err
 		}
-		known, err := u.fate(step)
+		u.mu.Lock()
+		known, _, err := u.fateLocked(step)
+		u.mu.Unlock()
 		if !known {
 			err = fmt.Errorf("it is not known whether step %d is saved", step)
 		}

@@ -203,7 +203,7 @@ func (m *member) safe(r group.Report) {
 	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "directory", dir, "save", r.Save.Number)
 	u.mu.Lock()
 	u.own = append(u.own, dir)
-	u.saved[r.Step] = true
+	u.noteSavedLocked(r.Step, r.Provisional)
 	delete(u.failed, unnamed(r.Step))
 	u.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
 	if at := m.beganAt(r.Save); at.After(u.upTo) { // this node may have had no files of it
@@ -216,7 +216,7 @@ func (m *member) safe(r group.Report) {
 		u.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
-		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete}
+		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: r.Provisional, Sign: snap.sign()}
 		u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(totalSize(snap.Files)))
 		u.rememberLocked()
 		u.leaveLocked(snap)

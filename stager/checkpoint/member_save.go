@@ -219,6 +219,14 @@ func (snap *snapshot) local(m *member) group.Local {
 	return group.Local{View: m.resolve(snap.View), Round: snap.Round, Step: snap.Step, Writing: snap.Writing}
 }
 
+// sign returns what is known of the files of a snapshot.
+func (snap *snapshot) sign() group.Sign {
+	if snap.Committed {
+		return max(snap.Sign, group.SignOwn)
+	}
+	return snap.Sign
+}
+
 // reportDue reports complete checkpoints that are due to the machine, oldest first. With all,
 // every one is due.
 func (m *member) reportDue(all bool) {
@@ -243,10 +251,7 @@ func (m *member) reportDue(all bool) {
 		}
 		snap.reported = true
 		l := snap.local(m)
-		l.Edition, l.Sign = max(snap.Edition, 1), snap.Sign
-		if snap.Committed {
-			l.Sign = max(l.Sign, group.SignOwn)
-		}
+		l.Edition, l.Sign = max(snap.Edition, 1), snap.sign()
 		m.post(group.Event{What: group.Complete, Local: l})
 	}
 }

@@ -117,9 +117,9 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 		u.upTo = snap.Complete
 		u.committed = StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional}
 	}
-	u.saved[snap.Step] = true
+	u.noteSavedLocked(snap.Step, commit.Provisional)
 	delete(u.failed, snap.Name)
-	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete}
+	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: commit.Provisional}
 	if commit.Provisional {
 		done.Upload = strings.TrimPrefix(commit.Data, dataDir+"/")
 	}

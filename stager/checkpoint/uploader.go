@@ -15,6 +15,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -111,7 +112,7 @@ type Uploader struct {
 	moved       map[string]uint64          // inodes of entries renamed into place, by name
 	snaps       map[int64]*snapshot        // complete and not uploaded, by step
 	explicit    map[string]bool            // names for which Commit was called
-	saved       map[int64]bool             // steps that this process committed
+	saved       map[int64]time.Time        // when this process committed each step provisionally; zero: it is final
 	shipped     map[string]shipment        // by name; a hint, stored on disk
 	failed      map[string]failure         // by name
 	plain       map[string]*plainFile      // by path
@@ -154,6 +155,10 @@ type shipment struct {
 	// Upload is the id of the data of a provisional COMMIT. A later process of this directory
 	// replaces that COMMIT by the more complete checkpoint.
 	Upload string `json:"upload,omitempty"`
+	// Provisional is set until the COMMIT is final, as far as this process knows.
+	Provisional bool `json:"provisional,omitempty"`
+	// Sign is what was known of the files when they were saved, with several nodes.
+	Sign group.Sign `json:"sign,omitempty"`
 }
 
 // failure is a checkpoint that is not retried in its current state.
@@ -208,7 +213,7 @@ func New(cfg Config) (*Uploader, error) {
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
-		explicit: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
+		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
@@ -428,56 +433,4 @@ func (u *Uploader) rememberLocked() {
 	if err != nil {
 		u.log.Warn("what was saved cannot be remembered, so a restart reads it again", "error", err)
 	}
-}
-
-// Wait returns nil when the step is in the store, and an error when it will not be saved in its
-// current state. For an unknown step it returns an error of kind NotExist at once.
-func (u *Uploader) Wait(ctx context.Context, step int64) error {
-	for {
-		known, err := u.fate(step)
-		if known {
-			return err
-		}
-		u.mu.Lock()
-		changed := u.changed
-		u.mu.Unlock()
-		if known, err := u.fate(step); known {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("step %d is not saved yet: %w", step, context.Cause(ctx))
-		}
-	}
-}
-
-// fate returns the result of a step. known is false while the result is open.
-func (u *Uploader) fate(step int64) (known bool, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if snap := u.snaps[step]; snap != nil {
-		return snap.refused != nil, snap.refused
-	}
-	if u.saved[step] {
-		return true, nil
-	}
-	for _, s := range u.shipped {
-		if s.Step == step && s.Dir != "" {
-			return true, nil
-		} else if s.Step == step {
-			return true, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "newer checkpoints were complete before it could be sent")
-		}
-	}
-	for name, f := range u.failed {
-		if f.step == step {
-			return true, backends.Errorf(f.kind, "wait", name, "%s", f.reason)
-		}
-	}
-	for _, e := range u.seen {
-		if e.step == step {
-			return false, nil
-		}
-	}
-	return true, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "no checkpoint of this step is known")
 }

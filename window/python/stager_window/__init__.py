@@ -269,12 +269,25 @@ def _call(socket: str | None, method: str, path: str, query: Mapping[str, str], 
 
 
 def commit(
-    output: str, path: str, *, step: int | None = None, samples_seen: int = 0, wait: float = 0.0, socket: str | None = None
+    output: str,
+    path: str,
+    *,
+    step: int | None = None,
+    samples_seen: int = 0,
+    all_nodes: bool = False,
+    wait: float = 0.0,
+    socket: str | None = None,
 ) -> bool:
     """Say that the checkpoint at path is complete. When this returns it is held fast, so
     that path may be removed. With wait, in seconds, it tells whether it is in the store. samples_seen are
-    those of this stager's that were used since the job began: who restores skips them, by Shard.skip."""
-    order = {"path": path, "samplesSeen": samples_seen, **({} if step is None else {"step": step})}
+    those of this stager's that were used since the job began: who restores skips them, by Shard.skip.
+    With all_nodes, the files of all nodes of the job are complete, not only those of this one."""
+    order = {
+        "path": path,
+        "samplesSeen": samples_seen,
+        **({} if step is None else {"step": step}),
+        **({"allNodes": True} if all_nodes else {}),
+    }
     return _call(socket, "POST", f"/v1/outputs/{_quote(output)}/commit", {"wait": f"{wait:g}s"}, order)[0] == http.client.OK
 
 
