@@ -16,12 +16,12 @@ GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # What lint must be able to check: vuln makes it an error that the database of
 # vulnerabilities cannot be reached. Tests have STAGER_TEST_REQUIRE in the same way;
-# "make test" without it insists on what the machine can run.
+# "make test" and "make test-all" without it insist on what the machine can run.
 STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image demo bench test test-apiserver test-cluster lint fmt clean
+.PHONY: help build image demo bench test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,8 +42,11 @@ bench: build ## measure stager beside other clients of the same servers, in one 
 	@echo 'there is for them. BENCH="-only goals -disk DIR -pairs 9" chooses; "-size 134217728 -files 200" takes an eighth of the room.'
 	go run -C e2e ./cmd/bench -json ../bin/bench.json -svg ../bin/bench.svg $(BENCH)
 
-test: ## run every test, against real servers of every protocol
-	@.ci/test
+test: ## run the tests that take minutes, against a real server of each protocol
+	@.ci/test quick
+
+test-all: ## run every test: race detector, kills, trainers, a real Kubernetes; as root
+	@.ci/test all
 
 test-apiserver: ## ask a real API server for every manifest, and it the webhook; as root
 	STAGER_TEST_REQUIRE=apiserver go test -C e2e -count=1 -v -timeout 60m ./cluster
