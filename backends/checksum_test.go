@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestCombineIsTheSumOfBothTogether(t *testing.T) {
+func TestCombineEqualsChecksumOfConcatenation(t *testing.T) {
 	data := make([]byte, 1<<16)
 	r := rand.NewChaCha8([32]byte{1})
 	_, _ = r.Read(data)
@@ -26,7 +26,7 @@ func sum(a Algorithm, p []byte) []byte {
 	return h.Sum(nil)
 }
 
-func TestChecksumReadsWhatItWrites(t *testing.T) {
+func TestChecksumRoundTrip(t *testing.T) {
 	for _, a := range []Algorithm{CRC64NVME, CRC64ECMA, CRC32C, CRC32, SHA256, SHA1, MD5} {
 		c := SumOf(a, a.New())
 		if got, err := ParseChecksum(c.String()); err != nil || got != c {

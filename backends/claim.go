@@ -230,7 +230,7 @@ func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 	}
 	if token != "" && token != c.own.token {
 		c.strange = Errorf(Unsupported, "commit", c.name(c.own.n),
-			"this writer created the claim file as %q, and the store says that it is %q: something changes files after they are written, "+
+			"this writer created the claim file as %q, but the store reports %q: something changes files after they are written, "+
 				"so writers cannot exclude each other here; remove the file, and write with one process at a time", c.own.token, token)
 	}
 	if token != c.own.token || above == nil {
@@ -239,7 +239,7 @@ func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 	}
 	if age := c.own.age(); age > ClaimTimeout/3 {
 		return false, Errorf(Unavailable, "commit", c.key,
-			"the store took %v to create a claim and to describe the object, and after %v another writer may take over",
+			"the store took %v to create a claim and describe the object, but after %v another writer may take over",
 			age.Round(time.Second), ClaimTimeout/3)
 	}
 	return true, nil

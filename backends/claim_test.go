@@ -347,14 +347,14 @@ func (*touched) DeleteClaim(context.Context, string) error { return nil }
 
 // An NFS server changed the modification time of a file, which is part of the token, when it was
 // linked. The writer mistook its own claim for that of another writer and waited for ever.
-func TestClaimThatIsNotRecognisedIsAnError(t *testing.T) {
+func TestClaimNotRecognizedIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current := func(context.Context) (backends.Version, error) { return "v0", nil }
 		err := backends.NewClaim(&touched{}, "k", "v0").Replace(t.Context(), current, func(context.Context) error {
 			t.Error("the object was replaced, want it left alone")
 			return nil
 		})
-		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(err.Error(), `as "created 1", and the store says that it is "another"`) {
+		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(err.Error(), `as "created 1", but the store reports "another"`) {
 			t.Errorf("got %v, want an error of kind unsupported that names both tokens", err)
 		}
 		// The writer that replaced the object may remove all claims, and a late writer may have

@@ -139,11 +139,11 @@ func KindOf(err error) Kind {
 
 // ErrNothing is wrapped by an Error of kind NotExist when a search of an existing place found no
 // match.
-var ErrNothing = errors.New("nothing is there")
+var ErrNothing = errors.New("it does not exist")
 
 // ErrStartOver is wrapped by an Error of a write whose parts have become useless. The write
 // succeeds when all of it is sent again. Store.Put retries once.
-var ErrStartOver = errors.New("the upload must be sent again from its beginning")
+var ErrStartOver = errors.New("the upload must be restarted from the beginning")
 
 // ErrClock is wrapped by an Error of kind Permission that is caused by the clock of this machine,
 // not by the credentials.

@@ -71,7 +71,7 @@ func (h *hedge) take() bool {
 }
 
 // errHedged cancels the request that lost the race.
-var errHedged = errors.New("the same was asked a second time, and that was answered first")
+var errHedged = errors.New("the hedged request finished first")
 
 // openRange calls the backend's OpenRange, hedged where allowed.
 func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error) {

@@ -19,8 +19,8 @@ import (
 // late is a store with slow responses.
 type late struct {
 	*mem.Backend
-	facts  backends.Capabilities
-	answer func(i int) (time.Duration, error) // to the i-th request
+	capabilities backends.Capabilities
+	answer       func(i int) (time.Duration, error) // to the i-th request
 
 	mu     sync.Mutex // guards the fields below
 	asked  int
@@ -29,7 +29,7 @@ type late struct {
 	bodies map[io.ReadCloser]bool // not yet closed
 }
 
-func (l *late) Capabilities() backends.Capabilities { return l.facts }
+func (l *late) Capabilities() backends.Capabilities { return l.capabilities }
 
 func (l *late) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	l.mu.Lock()
@@ -145,11 +145,11 @@ func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:],
 
 var hedged = backends.Capabilities{Parallelism: 8, MaxParallelism: 64, Hedged: true}
 
-func TestALateAnswerIsNotWaitedFor(t *testing.T) {
+func TestHedgeDoesNotWaitForLateResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := every(50, 20*time.Millisecond, time.Second)
-		once := readMany(t, &late{facts: hedged, answer: answers}, backends.Options{NoHedge: true}, 2000, 8)
-		twice := readMany(t, &late{facts: hedged, answer: answers}, backends.Options{}, 2000, 8)
+		once := readMany(t, &late{capabilities: hedged, answer: answers}, backends.Options{NoHedge: true}, 2000, 8)
+		twice := readMany(t, &late{capabilities: hedged, answer: answers}, backends.Options{}, 2000, 8)
 		if once.asked != 2000 || once.second+once.firstAgain > 0 {
 			t.Errorf("with NoHedge %+v, want 2000 asked", once)
 		}
@@ -163,9 +163,9 @@ func TestALateAnswerIsNotWaitedFor(t *testing.T) {
 }
 
 // The percentile is known only after some responses, but one of the first may be late.
-func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
+func TestHedgeStartsAmongTheFirstResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := readMany(t, &late{facts: hedged, answer: func(i int) (time.Duration, error) {
+		got := readMany(t, &late{capabilities: hedged, answer: func(i int) (time.Duration, error) {
 			if i == 3 {
 				return time.Minute, nil
 			}
@@ -178,14 +178,14 @@ func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
 }
 
 // In all of these cases a hedged request would do harm.
-func TestWhatIsAskedOnce(t *testing.T) {
+func TestHedgeSkipsUnsafeRequests(t *testing.T) {
 	const objects = 2000
 	for name, tt := range map[string]struct {
-		facts   backends.Capabilities
-		opts    backends.Options
-		workers int
-		answer  func(int) (time.Duration, error)
-		again   int // maximum number of hedges
+		capabilities backends.Capabilities
+		opts         backends.Options
+		workers      int
+		answer       func(int) (time.Duration, error)
+		again        int // maximum number of hedges
 	}{
 		"a quick store": {hedged, backends.Options{}, 8, every(50, time.Millisecond, 90*time.Millisecond), 0},
 		"a protocol that does not answer at once": {
@@ -210,7 +210,7 @@ func TestWhatIsAskedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := readMany(t, &late{facts: tt.facts, answer: tt.answer}, tt.opts, objects, tt.workers)
+				a := readMany(t, &late{capabilities: tt.capabilities, answer: tt.answer}, tt.opts, objects, tt.workers)
 				if again := a.second + a.firstAgain; again > tt.again {
 					t.Errorf("%d of %d were asked again, want %d at most", again, objects, tt.again)
 				}

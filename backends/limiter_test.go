@@ -84,7 +84,7 @@ func (r *road) drive(t *testing.T, s *semaphore, requests int) time.Duration {
 	return time.Since(start)
 }
 
-func TestFarFromAStoreThereAreManyRequestsAtOnce(t *testing.T) {
+func TestLimiterAllowsManyRequestsOnSlowLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixed := (&road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}).drive(t, newSemaphore(32, nil), 10_000)
 		r := road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}
@@ -99,7 +99,7 @@ func TestFarFromAStoreThereAreManyRequestsAtOnce(t *testing.T) {
 	})
 }
 
-func TestNearAStoreThereAreFewRequestsAtOnce(t *testing.T) {
+func TestLimiterAllowsFewRequestsOnFastLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := road{way: 200 * time.Microsecond, each: 100 * time.Microsecond}
 		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
@@ -114,7 +114,7 @@ func TestNearAStoreThereAreFewRequestsAtOnce(t *testing.T) {
 }
 
 // The capacity of a store may grow: another tenant leaves, a link is repaired.
-func TestItTriesAgainLater(t *testing.T) {
+func TestLimiterRampsUpAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := road{way: 20 * time.Millisecond, each: time.Millisecond}
 		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
@@ -128,7 +128,7 @@ func TestItTriesAgainLater(t *testing.T) {
 	})
 }
 
-func TestAStoreThatSaysSlowDownGetsLess(t *testing.T) {
+func TestLimiterBacksOffOnThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests = 100_000
 		r := road{way: 20 * time.Millisecond, each: 10 * time.Microsecond, crowds: 40}
@@ -148,7 +148,7 @@ func TestAStoreThatSaysSlowDownGetsLess(t *testing.T) {
 
 // One overload refuses all requests in flight. It must reduce the limit once, not hundreds of
 // times.
-func TestAStormHalvesOnce(t *testing.T) {
+func TestLimiterHalvesOncePerStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(128, newConcurrencyLimiter(128, 512, 0))
 		for range 128 {
@@ -179,7 +179,7 @@ func TestAStormHalvesOnce(t *testing.T) {
 	})
 }
 
-func TestMemoryThatRunsOutMakesThemFewer(t *testing.T) {
+func TestLimiterBacksOffWhenMemoryRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
 		c := newConcurrencyLimiter(32, 512, 400<<20)
@@ -204,7 +204,7 @@ func TestMemoryThatRunsOutMakesThemFewer(t *testing.T) {
 
 // A step up that gained nothing is not a sign of trouble. When it was taken for one, hedging
 // stopped for half a second, and everything waited for late responses.
-func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
+func TestLimiterStepBackLeavesASlotForHedging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(minConcurrency, newConcurrencyLimiter(minConcurrency, 512, 0))
 		r := road{way: 200 * time.Microsecond, each: 100 * time.Microsecond}
@@ -220,7 +220,7 @@ func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
 }
 
 // The memory cost of connections is bounded, and other memory of the process does not count.
-func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
+func TestLimiterCapsMemoryOfConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 500 << 20
 		c := newConcurrencyLimiter(32, 512, 0)
@@ -236,16 +236,16 @@ func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
 
 // A user-set cap is reached even if fewer requests would do and the store throttles. But a
 // container of 64 MiB killed the process that had 512 connections at once.
-func TestANumberThatWasAskedForIsABound(t *testing.T) {
+func TestLimiterUserLimitIsACap(t *testing.T) {
 	const others = 30 << 20
 	each := func(s *semaphore) int64 { return others + int64(s.limit)<<17 }
 	for name, tt := range map[string]struct {
-		asked  int
-		limit  int64
-		memory func(*semaphore) int64
-		crowds int
-		want   int
-		told   bool
+		asked    int
+		limit    int64
+		memory   func(*semaphore) int64
+		crowds   int
+		want     int
+		reported bool
 	}{
 		"a near store":       {512, 0, func(*semaphore) int64 { return others }, 0, 512, false},
 		"few":                {20, 0, func(*semaphore) int64 { return others }, 0, 20, false},
@@ -255,8 +255,8 @@ func TestANumberThatWasAskedForIsABound(t *testing.T) {
 		"a very small limit": {512, 20 << 20, each, 0, minConcurrency, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []int
-			c := newCappedLimiter(boundStart, tt.asked, tt.limit, func(n int) { told = append(told, n) })
+			var reported []int
+			c := newCappedLimiter(boundStart, tt.asked, tt.limit, func(n int) { reported = append(reported, n) })
 			s := newSemaphore(min(boundStart, tt.asked), c)
 			if c != nil {
 				c.memory = func() int64 { return tt.memory(s) }
@@ -266,15 +266,15 @@ func TestANumberThatWasAskedForIsABound(t *testing.T) {
 			if s.now() != tt.want || r.most > tt.asked {
 				t.Errorf("%s: %d slots, and up to %d at once, of the %d asked for; want %d", name, s.now(), r.most, tt.asked, tt.want)
 			}
-			if tt.told && len(told) != 1 || !tt.told && len(told) > 0 {
-				t.Errorf("%s: told of %v", name, told)
+			if tt.reported && len(reported) != 1 || !tt.reported && len(reported) > 0 {
+				t.Errorf("%s: told of %v", name, reported)
 			}
 		})
 	}
 }
 
 // A slow reader or a bandwidth limit does not justify more requests.
-func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
+func TestLimiterIgnoresUnusedSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
 		r := road{way: 20 * time.Millisecond}
@@ -294,7 +294,7 @@ func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
 	})
 }
 
-func TestSlotsAreGrantedInOrderAndNoneIsLost(t *testing.T) {
+func TestSemaphoreIsFairAndLosesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(1, nil)
 		if err := s.acquire(t.Context()); err != nil {
@@ -337,7 +337,7 @@ func TestSlotsAreGrantedInOrderAndNoneIsLost(t *testing.T) {
 }
 
 // Few file descriptors mean few requests, whatever the protocol prefers.
-func TestThereAreNoMoreRequestsThanFilesMayBeOpen(t *testing.T) {
+func TestLimiterRespectsOpenFileLimit(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
@@ -375,7 +375,7 @@ type nothing struct{ Backend }
 
 func (nothing) Capabilities() Capabilities { return Capabilities{Parallelism: 32, MaxParallelism: 512} }
 
-func TestACrewEndsWithItsFirstError(t *testing.T) {
+func TestPoolEndsWithItsFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := 1
 		pool, ctx := NewWorkerPool(t.Context(), func() int { return limit })
@@ -416,7 +416,7 @@ func TestACrewEndsWithItsFirstError(t *testing.T) {
 
 // With 512 requests configured, the first 32 had a large buffer each, in addition to the small ones
 // of the later requests: 4 GiB took 68 MB of memory.
-func TestBuffersAreForTheRequestsThatThereAreToBe(t *testing.T) {
+func TestBuffersMatchPlannedRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		slots *semaphore

@@ -26,24 +26,24 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_requests_total",
-			Help: "Requests to stores by operation and result; a rising share other than ok means the store or its credentials are failing.",
+			Help: "Requests to stores by operation and result. A rising share other than ok means that the store or its credentials fail.",
 		}, []string{"scheme", "op", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "stager_store_request_seconds",
-			Help:    "Time per request, with its body.",
+			Help:    "Time per request, including its body.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"scheme", "op"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_retries_total",
-			Help: "Requests that were tried again, by the kind of error that made it so.",
+			Help: "Retried requests by kind of error.",
 		}, []string{"scheme", "op", "kind"}),
 		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_hedges_total",
-			Help: "Reads that were asked a second time because no answer came for unusually long, by which of both was answered first.",
+			Help: "Hedged reads, by which of the two requests finished first.",
 		}, []string{"scheme", "answered"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_bytes_total",
-			Help: "Bytes of objects moved, by direction.",
+			Help: "Object bytes transferred, by direction.",
 		}, []string{"scheme", "direction"}),
 	}
 	if reg != nil {

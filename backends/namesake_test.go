@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestNamesakesFindsKeysThatSomeStoreKeepsAsOne(t *testing.T) {
+func TestNamesakesFindsCollidingKeys(t *testing.T) {
 	for name, tt := range map[string]struct {
 		keys []string
 		want map[string]string

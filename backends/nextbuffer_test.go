@@ -20,18 +20,18 @@ type lending struct {
 
 func (l *lending) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	body, err := l.Backend.OpenRange(ctx, obj, off, n)
-	return &lender{body, l, make([]byte, 1000)}, err
+	return &buffered{body, l, make([]byte, 1000)}, err
 }
 
-type lender struct {
+type buffered struct {
 	io.ReadCloser
 	of   *lending
 	lent []byte // all pieces in order; each is valid until the next
 }
 
-func (l *lender) Read([]byte) (int, error) { return 0, errors.New("what lends need not be read") }
+func (l *buffered) Read([]byte) (int, error) { return 0, errors.New("what lends need not be read") }
 
-func (l *lender) NextBuffer() ([]byte, error) {
+func (l *buffered) NextBuffer() ([]byte, error) {
 	n, err := io.ReadFull(l.ReadCloser, l.lent)
 	if l.of.breaks > 0 && l.lent[0]%2 == 0 {
 		l.of.breaks--
@@ -43,7 +43,7 @@ func (l *lender) NextBuffer() ([]byte, error) {
 	return l.lent[:n], err
 }
 
-func TestLentBytesAreTaken(t *testing.T) {
+func TestBufferedReaderBytesAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, off = 40_321, 7
 		b := &lending{mem.New(), 3}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLeftoversAreRemovedWhenTheServerAnswers(t *testing.T) {
+func TestOrphansAreRemovedWhenTheServerReturns(t *testing.T) {
 	away, refused := Errorf(Unavailable, "abort", "", "away"), Errorf(Permission, "abort", "", "no")
 	var l Orphans
 	l.Keep("a", away)

@@ -23,7 +23,7 @@ func outages(log *bytes.Buffer) (lines []string) {
 		switch _, away, back := strings.Cut(line, " away="); {
 		case back:
 			lines = append(lines, "back "+strings.TrimSpace(away))
-		case strings.Contains(line, "the store fails, trying again"):
+		case strings.Contains(line, "store request failed, retrying"):
 			lines = append(lines, "away")
 		}
 	}
@@ -41,7 +41,7 @@ func logTo(log io.Writer) *slog.Logger {
 }
 
 // Thirty streams that broke at once logged thirty failures, and no line reported the recovery.
-func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
+func TestOutageIsTwoLinesOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{Connections: 30, Log: logTo(log)})
@@ -72,10 +72,10 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 
 // After a server had died, buffered bytes still arrived at open streams for a moment: thirty log
 // lines reported failures.
-func TestWhatStillComesIsNoReturn(t *testing.T) {
+func TestOutageIgnoresBufferedResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
-		dripping, obj := trickle{m, 450 * time.Millisecond}, m.Generate("drips", 10)
+		dripping, obj := slowBytes{m, 450 * time.Millisecond}, m.Generate("drips", 10)
 		faults := new(conformance.Faults)
 		log := new(bytes.Buffer)
 		b := backends.NewStore(faults.Wrap(dripping), "mem://test", backends.Options{Connections: 40, Log: logTo(log)})
@@ -113,7 +113,7 @@ func afterTen(line string) bool {
 
 // Protocols that create a file without a request continued to do so while the server was away,
 // which looked like responses.
-func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
+func TestOutageIgnoresUnsolicitedResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{Connections: 50, Log: logTo(log)})
@@ -137,7 +137,7 @@ func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
 }
 
 // One unreadable object is logged but is not an outage: the others can be read.
-func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
+func TestOutageNeedsMoreThanOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{RetryFor: 20 * time.Second, Log: logTo(log)})
@@ -182,7 +182,7 @@ func (b *lockedBuffer) String() string {
 
 // A server responded with 500 to a DELETE that it can never carry out. It was retried for two
 // minutes without a line in the log.
-func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
+func TestDeleteGivesUpAndLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(lockedBuffer)
 		b := newBench(backends.Options{Log: logTo(log), RetryFor: 2 * time.Minute})
@@ -196,7 +196,7 @@ func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 		if _, err := b.Stat(t.Context(), "other"); err != nil { // everything else gets a response
 			t.Error(err)
 		}
-		lines := func() int { return strings.Count(log.String(), "level=WARN msg=\"the store fails, trying again\"") }
+		lines := func() int { return strings.Count(log.String(), "level=WARN msg=\"store request failed, retrying\"") }
 		if lines() == 0 {
 			t.Errorf("after 2 s the log has no word of it:\n%s", log)
 		}

@@ -16,7 +16,7 @@ import (
 func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64, opts CreateOptions) (obj Object, err error) {
 	opts.Size = size
 	if opts.IfVersion != "" && opts.IfAbsent {
-		return Object{}, &Error{Op: "create", Store: s.name, Key: key, Kind: Invalid, Err: errors.New("IfVersion and IfAbsent exclude each other")}
+		return Object{}, &Error{Op: "create", Store: s.name, Key: key, Kind: Invalid, Err: errors.New("IfVersion and IfAbsent are mutually exclusive")}
 	}
 	if s.parts != nil {
 		obj, err = s.putParts(ctx, key, src, opts)
@@ -175,7 +175,7 @@ func (l local) ReadAt(b []byte, off int64) (int, error) {
 		return n, nil
 	}
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the file became shorter while it was sent")
+		err = errors.New("the file was truncated during the upload")
 	}
 	return n, &LocalError{err}
 }

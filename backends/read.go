@@ -45,7 +45,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	}
 	if off < 0 || n < 0 {
 		return obj.Sum, &Error{Op: "read", Store: s.name, Key: obj.Key, Kind: Invalid, Err: fmt.Errorf(
-			"%d bytes from %d on are no range of an object of %d", n, off, obj.Size)}
+			"range of %d bytes from %d is outside an object of %d bytes", n, off, obj.Size)}
 	}
 	if n == 0 {
 		return obj.Sum, nil
@@ -57,7 +57,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		}
 		obj.Version = now.Version
 	}
-	told := obj.Sum
+	reported := obj.Sum
 	at, end := off, off+n
 	key := obj.Key
 	obj.Key = s.prefix + key
@@ -67,18 +67,18 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 			return err
 		}
 		defer body.Close() // only the bytes received matter
-		if told.IsZero() {
-			if summer, ok := body.(ChecksumReader); ok {
-				told = summer.ObjectChecksum()
+		if reported.IsZero() {
+			if checksummed, ok := body.(ChecksumReader); ok {
+				reported = checksummed.ObjectChecksum()
 			}
 		}
 		return s.copyRange(ctx, body, &at, end, dst, sum, watchdog)
 	})
 	if errors.Is(err, errEndsEarly) {
 		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
-			"the store sends %d of the %d bytes it promises, however often it is asked", at-off, n)}
+			"the store repeatedly sends only %d of %d bytes", at-off, n)}
 	}
-	return told, err
+	return reported, err
 }
 
 // Stretch is an in-memory destination for ReadRange: it holds the bytes of an object from Off on.
@@ -129,9 +129,9 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 // BufferedReader or from a pooled buffer, which done releases. Bytes that come with an error count.
 func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
 	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog) }}
-	if lender, ok := body.(BufferedReader); ok {
+	if buffered, ok := body.(BufferedReader); ok {
 		return func(at, end int64) ([]byte, error) {
-			p, err := lender.NextBuffer()
+			p, err := buffered.NextBuffer()
 			if err != nil {
 				return nil, err
 			}
@@ -163,7 +163,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 }
 
 // errEndsEarly means that a stream ended cleanly but too early.
-var errEndsEarly = errors.New("the stream ended too early")
+var errEndsEarly = errors.New("the stream is truncated")
 
 // throttle waits for n bytes of the bandwidth limit. The stall detector is paused meanwhile,
 // because the delay is not the store's.

@@ -108,34 +108,34 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	}
 	name, rest, ok := strings.Cut(rawURL, "://")
 	if !ok {
-		return bad("a URL like %s is needed; a local path is written file:///path", r.known())
+		return bad("not a URL such as %s; write a local path as file:///path", r.known())
 	}
 	scheme, ok := r.schemes[name]
 	if !ok {
-		return bad("unknown scheme%s; known are %s", shown(name), strings.Join(slices.Sorted(maps.Keys(r.schemes)), ", "))
+		return bad("unknown scheme%s; supported: %s", quoted(name), strings.Join(slices.Sorted(maps.Keys(r.schemes)), ", "))
 	}
 	// A "#" is an ordinary character in keys.
 	u, err := url.Parse(name + "://" + strings.ReplaceAll(rest, "#", "%23"))
 	if err != nil {
-		return bad("this %s URL cannot be read: write special characters of the path as %%XX (%%25 for %%, %%3F for ?)", name)
+		return bad("cannot parse this %s URL: write special characters of the path as %%XX (%%25 for %%, %%3F for ?)", name)
 	}
 	if _, has := u.User.Password(); has {
 		return bad("credentials do not belong in a URL, where logs and process lists show them: remove the password. %s", scheme.Credentials)
 	}
 	if u.User == nil && strings.Contains(u.Host, ":") && strings.Contains(u.EscapedPath(), "@") {
 		// An apparent host and port may be a user and a password that contains a "/".
-		return bad("an @ behind the host of this %s URL may end a password: credentials do not belong in a URL. %s An @ in a key is written %%40 here", name, scheme.Credentials)
+		return bad("the @ after the host of this %s URL may end a password: credentials do not belong in a URL. %s Write an @ in a key as %%40", name, scheme.Credentials)
 	}
 	params, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return bad("the parameters of this %s URL cannot be read: they are written ?name=value&name=value", name)
+		return bad("cannot parse the parameters of this %s URL: write them as ?name=value&name=value", name)
 	}
 	for _, p := range slices.Sorted(maps.Keys(params)) {
 		if !slices.ContainsFunc(scheme.Params, func(k Param) bool { return k.Name == p }) {
-			return bad("unknown parameter%s of %s URLs; known are %s%s", shown(p), name, paramNames(scheme.Params), secretHint(p, scheme))
+			return bad("unknown parameter%s of %s URLs; supported: %s%s", quoted(p), name, paramNames(scheme.Params), secretHint(p, scheme))
 		}
 		if len(params[p]) > 1 {
-			return bad("parameter %q stands %d times in this URL; say it once", p, len(params[p]))
+			return bad("parameter %q appears %d times in this URL; write it once", p, len(params[p]))
 		}
 	}
 	return scheme, Target{
@@ -167,7 +167,7 @@ func paramNames(params []Param) string {
 
 // shown returns a quoted name with a leading space, or "" for unusual names. Those may be a
 // misplaced secret and must not be repeated.
-func shown(name string) string {
+func quoted(name string) string {
 	odd := strings.IndexFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-._", r)
 	})

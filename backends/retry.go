@@ -24,7 +24,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
 	}
 	since, failures, unknown := time.Now(), 0, 0
-	var silent, failed, told time.Time // last response, first failure, last warning
+	var silent, failed, reported time.Time // last response, first failure, last warning
 	delay.Reset()
 	for {
 		asked, moved, err := s.attempt(ctx, op, try)
@@ -69,12 +69,12 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		}
 		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
 		level := slog.LevelDebug
-		if failures >= 3 && time.Since(told) >= remindAfter { // two failures are not worth a warning
-			if told = time.Now(); s.outage.fails(silent, failed) {
+		if failures >= 3 && time.Since(reported) >= remindAfter { // two failures are not worth a warning
+			if reported = time.Now(); s.outage.fails(silent, failed) {
 				level = slog.LevelWarn
 			}
 		}
-		s.opts.Log.Log(ctx, level, "the store fails, trying again", "error", err, "kind", kind,
+		s.opts.Log.Log(ctx, level, "store request failed, retrying", "error", err, "kind", kind,
 			"pause", pause.Round(time.Millisecond), "giving_up_after", s.opts.RetryFor)
 		select {
 		case <-ctx.Done():
@@ -127,12 +127,12 @@ var answers = map[string]bool{"list": true, "stat": true, "read": true, "commit"
 // responded records that data arrived for the request of a stall detector.
 func (s *Store) responded(watchdog *stallDetector) {
 	if away := s.outage.responding(watchdog.asked); away > 0 {
-		s.opts.Log.Info("the store answers again", "store", s.name, "away", away.Round(100*time.Millisecond))
+		s.opts.Log.Info("store responds again", "store", s.name, "away", away.Round(100*time.Millisecond))
 	}
 }
 
 // errStalled is the cause with which the stall detector cancels a request.
-var errStalled = errors.New("no bytes came for too long, so the request was cut")
+var errStalled = errors.New("no bytes received for too long, request canceled")
 
 // A stallDetector cancels a request in which no bytes move. A total timeout does not work for
 // objects of unknown size over links of unknown speed; silence is a usable signal.

@@ -41,7 +41,7 @@ func buffer(p []byte) into {
 	return func(q []byte, off int64) (int, error) { return copy(p[off:], q), nil }
 }
 
-func TestWhatIsRetried(t *testing.T) {
+func TestRetryByErrorKind(t *testing.T) {
 	for _, tt := range []struct {
 		kind  backends.Kind
 		tries int // 0: more than the limit for Unknown
@@ -108,7 +108,7 @@ func TestReadResumesWhereItBroke(t *testing.T) {
 		b.faults.Add(conformance.Read, conformance.Cut(0), conformance.Cut(1), conformance.Cut(2<<20+1),
 			conformance.Fail(backends.Throttled), conformance.Break(7, errors.New("connection reset")))
 		got, h := make([]byte, size), backends.CRC64NVME.New()
-		told, err := b.ReadRange(t.Context(), obj, 0, -1, buffer(got), h)
+		reported, err := b.ReadRange(t.Context(), obj, 0, -1, buffer(got), h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +116,8 @@ func TestReadResumesWhereItBroke(t *testing.T) {
 		if string(got) != string(want.Bytes()) {
 			t.Error("the bytes are not those of the object")
 		}
-		if sum := backends.SumOf(backends.CRC64NVME, h); sum != want.Sum(backends.CRC64NVME) || told != sum {
-			t.Errorf("summed on the way %v, told %v; want %v", sum, told, want.Sum(backends.CRC64NVME))
+		if sum := backends.SumOf(backends.CRC64NVME, h); sum != want.Sum(backends.CRC64NVME) || reported != sum {
+			t.Errorf("summed on the way %v, told %v; want %v", sum, reported, want.Sum(backends.CRC64NVME))
 		}
 		at := int64(0)
 		for i, moved := range []int64{0, 1, 2<<20 + 1, 0, 7, 0} {
@@ -148,7 +148,7 @@ func TestProgressRenewsPatience(t *testing.T) {
 	})
 }
 
-func TestStalledStreamIsCutAndResumed(t *testing.T) {
+func TestWatchdogCutsAndResumesStalledStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{StallAfter: 10 * time.Second})
 		obj := b.mem.Generate("k", 1000)
@@ -172,7 +172,7 @@ func TestStalledStreamIsCutAndResumed(t *testing.T) {
 }
 
 // trickle is a backend whose streams slowly return one byte at a time.
-type trickle struct {
+type slowBytes struct {
 	backends.Backend
 	pause time.Duration
 }
@@ -182,7 +182,7 @@ type trickling struct {
 	pause time.Duration
 }
 
-func (b trickle) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+func (b slowBytes) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	body, err := b.Backend.OpenRange(ctx, obj, off, n)
 	return trickling{body, b.pause}, err
 }
@@ -194,11 +194,11 @@ func (r trickling) Read(p []byte) (int, error) {
 
 // A slow transfer that is not silent is not cancelled, whether the store, the disk or the limit is
 // slow.
-func TestSlowIsNotStalled(t *testing.T) {
+func TestWatchdogAllowsSlowStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
 		obj := m.Generate("k", 50)
-		s := backends.NewStore(trickle{m, 20 * time.Second}, "mem://test", backends.Options{})
+		s := backends.NewStore(slowBytes{m, 20 * time.Second}, "mem://test", backends.Options{})
 		got := make([]byte, 50)
 		if _, err := s.ReadRange(t.Context(), obj, 0, 50, buffer(got), nil); err != nil {
 			t.Errorf("a byte every 20s: %v", err)
@@ -234,7 +234,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 	})
 }
 
-func TestLimitBeyondTheDeadlineIsNotWaitedFor(t *testing.T) {
+func TestRetrySkipsLimitBeyondTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{Bandwidth: rate.NewLimiter(1, 1)})
 		obj := b.mem.Generate("k", 1000)
@@ -247,7 +247,7 @@ func TestLimitBeyondTheDeadlineIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestCancelEndsThePause(t *testing.T) {
+func TestRetryPauseEndsOnCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		b.faults.Always(conformance.Stat, conformance.FailWith(
@@ -295,7 +295,7 @@ type failing struct{}
 
 func (failing) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
 
-func TestAStoreThatTakesAllAndFailsIsGivenUp(t *testing.T) {
+func TestRetryGivesUpWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		for range 1000 {
@@ -336,7 +336,7 @@ func (sendingParts) Commit(ctx context.Context) (backends.Object, error) {
 	return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", "", "the store failed")
 }
 
-func TestBytesThatAProtocolTellsOfKeepItAliveAndAreNoProgress(t *testing.T) {
+func TestWatchdogCountsProtocolBytesAsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := backends.NewStore(sending{mem.New()}, "mem://test", backends.Options{})
 		start := time.Now()

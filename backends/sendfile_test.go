@@ -86,7 +86,7 @@ func (s *sendsInCommit) Commit(ctx context.Context) (backends.Object, error) {
 }
 
 // An object of 8 MiB over a link that takes minutes for it was cancelled as stalled.
-func TestWhatTheKernelSendsIsNoSilence(t *testing.T) {
+func TestWatchdogCountsSendfileProgress(t *testing.T) {
 	file, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

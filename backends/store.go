@@ -90,7 +90,7 @@ func (s *Store) stand(b Backend) {
 	s.backend, s.capabilities = b, b.Capabilities()
 	if asked := s.opts.Connections; asked > 0 {
 		s.requests = newSemaphore(min(asked, boundStart), newCappedLimiter(boundStart, asked, s.opts.Memory, func(n int) {
-			s.opts.Log.Warn("there are fewer requests at once than were asked for, since more would take too much memory", "asked", asked, "now", n)
+			s.opts.Log.Warn("using fewer concurrent requests than configured to limit memory", "asked", asked, "now", n)
 		}))
 	} else {
 		start, most := max(s.capabilities.Parallelism, 1), concurrencyForFiles()
@@ -213,7 +213,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 					continue // yielded before the failure, or the directory itself
 				}
 				if obj.Key <= last {
-					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so some keys may be missing", obj.Key, last)
+					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so keys may be missing", obj.Key, last)
 				}
 				last = obj.Key
 				watchdog.Reset()
@@ -274,7 +274,7 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, O
 	if obj.Size > limit {
 		return nil, Object{}, &Error{
 			Op: "read", Store: s.name, Key: key, Kind: Invalid,
-			Err: fmt.Errorf("it has %d bytes, and at most %d are expected", obj.Size, limit),
+			Err: fmt.Errorf("it has %d bytes, want at most %d", obj.Size, limit),
 		}
 	}
 	buf := make([]byte, obj.Size)

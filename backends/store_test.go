@@ -45,7 +45,7 @@ func TestListResumesWithoutRepeating(t *testing.T) {
 }
 
 // A listing that always breaks at the same place makes no progress.
-func TestListThatBreaksAlwaysGivesUp(t *testing.T) {
+func TestListGivesUpAfterRepeatedBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		for i := range 9 {
@@ -96,7 +96,7 @@ func (unsorted) List(context.Context, string) iter.Seq2[backends.Object, error] 
 	}
 }
 
-func TestListThatDoesNotAscendIsAnError(t *testing.T) {
+func TestListOutOfOrderIsAnError(t *testing.T) {
 	var last error
 	for _, err := range backends.NewStore(unsorted{mem.New()}, "x://y", backends.Options{}).List(t.Context(), "") {
 		last = err
@@ -106,7 +106,7 @@ func TestListThatDoesNotAscendIsAnError(t *testing.T) {
 	}
 }
 
-func TestSlotsAreHeldAndReturned(t *testing.T) {
+func TestSemaphoreSlotsAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{Connections: 2})
 		b.mem.Put("k", nil)
@@ -133,7 +133,7 @@ func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
 		obj := b.mem.Put("k", make([]byte, 100))
 		obj.Size = 200
 		_, err := b.ReadRange(t.Context(), obj, 0, 200, buffer(make([]byte, 200)), nil)
-		if backends.KindOf(err) != backends.Corrupt || !strings.Contains(fmt.Sprint(err), "100 of the 200 bytes") {
+		if backends.KindOf(err) != backends.Corrupt || !strings.Contains(fmt.Sprint(err), "100 of 200 bytes") {
 			t.Errorf("got %v, want kind corrupt and both sizes", err)
 		}
 		// An unreachable store is not a corrupt one.
@@ -144,7 +144,7 @@ func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
 	})
 }
 
-func TestReadWithoutAVersionIsNoMixture(t *testing.T) {
+func TestReadWithoutAVersionNeverMixes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		b.mem.Put("k", []byte(strings.Repeat("old.", 100)))
@@ -166,7 +166,7 @@ func (b cutting) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	return b.Backend.OpenRange(ctx, obj, off, min(n, 200))
 }
 
-func TestLostAnswerOfCommit(t *testing.T) {
+func TestCommitWithLostResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		b.faults.Add(conformance.Commit, conformance.Lost(backends.Unavailable))

@@ -6,6 +6,6 @@
 //     one for what goes wrong over each protocol
 //   - testdata/journey.txtar is what every protocol must do, typed over each
 //   - trial kills readers and the daemon and counts every shard; the demo is one size
-//     of it, TestNothingIsLost another
+//     of it, TestWindowLosesNothing another
 //   - house_test.go holds the rules of the house: who imports whom, and the like
 package e2e

@@ -23,11 +23,11 @@ func TestExplainManualShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := checkedBlock.FindAllSubmatch(text, -1)
-	if len(shown) != blocks || bytes.Count(text, []byte("```console")) != blocks {
-		t.Fatalf("%s has %d blocks that are checked, want %d, and no other", file, len(shown), blocks)
+	printed := checkedBlock.FindAllSubmatch(text, -1)
+	if len(printed) != blocks || bytes.Count(text, []byte("```console")) != blocks {
+		t.Fatalf("%s has %d blocks that are checked, want %d, and no other", file, len(printed), blocks)
 	}
-	for _, block := range shown {
+	for _, block := range printed {
 		command := string(block[1])
 		cmd := exec.CommandContext(t.Context(), world.stager, strings.Fields(command)...)
 		cmd.Dir = ".."

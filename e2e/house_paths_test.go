@@ -51,7 +51,7 @@ var pathsAllowed = map[string]struct {
 
 // What is opened by a path in a shared directory is whatever somebody has put there. So
 // these packages open files by package window/disk, or stand in the list with a reason.
-func TestOnlyTheListedFilesAreOpenedByPath(t *testing.T) {
+func TestPathsAreOpenedByListedFilesOnly(t *testing.T) {
 	seen := make(map[string][]string)
 	for _, p := range packages(t) {
 		if !slices.Contains(sharing, p.name()) {

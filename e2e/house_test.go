@@ -194,7 +194,7 @@ func TestProtocolsAreImportedByTheRegistryAlone(t *testing.T) {
 }
 
 // Only the command reads the process's surroundings, ends it, and decides its exit code.
-func TestOnlyTheCommandTouchesTheProcess(t *testing.T) {
+func TestProcessStateIsTouchedByTheCommandOnly(t *testing.T) {
 	touching := regexp.MustCompile(`\b(os\.(Args|Getenv|LookupEnv|Environ|Exit)|slog\.SetDefault|prometheus\.(DefaultRegisterer|DefaultGatherer|MustRegister)|promauto\.New)\b|func \([^)]*\) ExitCode\(`)
 	for _, p := range packages(t) {
 		if matches("cmd/...", p.name()) || p.name() == "backends/conformance/live" {
@@ -212,7 +212,7 @@ func TestOnlyTheCommandTouchesTheProcess(t *testing.T) {
 	}
 }
 
-func TestEachPackageHasOneComment(t *testing.T) {
+func TestPackagesHaveOneComment(t *testing.T) {
 	for _, p := range packages(t) {
 		var with []string
 		for _, file := range p.GoFiles {
@@ -246,7 +246,7 @@ func TestFilesHoldOneConcept(t *testing.T) {
 }
 
 // A test that is skipped says so at the end of "make test", by live.Require.
-func TestNothingIsSkippedInSilence(t *testing.T) {
+func TestSkipsAreReported(t *testing.T) {
 	skips := regexp.MustCompile(`\b(t|tb|b)\.Skip(f|Now)?\(`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".cache" {
@@ -267,16 +267,16 @@ func TestNothingIsSkippedInSilence(t *testing.T) {
 }
 
 // Every metric stands in the handbook, and the handbook names no other.
-func TestTheHandbookKnowsTheMetrics(t *testing.T) {
+func TestHandbookListsTheMetrics(t *testing.T) {
 	const handbook = "../stager/HANDBOOK.md"
 	text, err := os.ReadFile(handbook)
 	if err != nil {
 		t.Fatal(err)
 	}
 	metric := regexp.MustCompile(`\bstager_[a-z_]+\b`)
-	told := make(map[string]bool)
+	listed := make(map[string]bool)
 	for _, name := range metric.FindAllString(string(text), -1) {
-		told[name] = true
+		listed[name] = true
 	}
 	defined := make(map[string]bool)
 	quoted := regexp.MustCompile(`"(stager_[a-z_]+)"`)
@@ -292,11 +292,11 @@ func TestTheHandbookKnowsTheMetrics(t *testing.T) {
 		}
 	}
 	for name := range defined {
-		if !told[name] {
+		if !listed[name] {
 			t.Errorf("%s is not in %s", name, handbook)
 		}
 	}
-	for name := range told {
+	for name := range listed {
 		if _, err := os.Stat("../window/python/" + name); err == nil {
 			continue // the client's package
 		}
@@ -306,7 +306,7 @@ func TestTheHandbookKnowsTheMetrics(t *testing.T) {
 	}
 }
 
-func TestTheProductReplacesNoModule(t *testing.T) {
+func TestModulesAreNotReplaced(t *testing.T) {
 	file, err := os.Open("../go.mod")
 	if err != nil {
 		t.Fatal(err)

@@ -388,7 +388,7 @@ func (r *readme) check(block string) { r.lastCheck = r.sh(strings.TrimSpace(bloc
 // checked compares the report that is printed with the one that came, by its headings.
 func (r *readme) checked(block string) {
 	for line := range strings.Lines(block) {
-		heading := regexp.MustCompile(`^(Facts|Speed, seen from here|[A-Z][a-z ,]+)\n$`).MatchString(line)
+		heading := regexp.MustCompile(`^(Facts|Speed, measured from here|[A-Z][a-z ,]+)\n$`).MatchString(line)
 		if heading && !strings.Contains(r.lastCheck, "\n"+line) {
 			r.t.Errorf("the report has no heading %q:\n%s", line, r.lastCheck)
 		}

@@ -125,9 +125,9 @@ func refusals(t *testing.T) []refusal {
 			message: "422 stager: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen), and they share the pod's address; choose another",
 		},
 		{
-			name: "two inputs for one path", file: with("spec:", "    stager.dev/in.val: \"s3://b/val/ -> /data/train\"\nspec:"), doors: manifestDoors, sentence: "line 7, column 24: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a directory of its own",
+			name: "two inputs for one path", file: with("spec:", "    stager.dev/in.val: \"s3://b/val/ -> /data/train\"\nspec:"), doors: manifestDoors, sentence: "line 7, column 24: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) contain each other; use separate directories",
 			pod:     pod("", "stager.dev/in.train", train, "stager.dev/in.val", "s3://b/val/ -> /data/train"),
-			message: "422 stager: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a directory of its own",
+			message: "422 stager: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) contain each other; use separate directories",
 		},
 		{
 			name: "plan of 2 MB", file: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: p}\ndata:\n  plan.yaml: \"" + plan + "\"\n---\n" + with("in.train: \""+train+"\"", "plan: \"configmap:p\""), doors: manifestDoors, sentence: "line 12, column 22: Pod/x: the plan has 2097152 bytes, and 102400 fit into a pod's environment",

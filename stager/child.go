@@ -29,12 +29,12 @@ func (d *Daemon) Signal(s os.Signal) {
 // ChildError reports that the command exited with a code other than 0.
 type ChildError struct{ Code int }
 
-func (e *ChildError) Error() string { return fmt.Sprintf("the command ended with code %d", e.Code) }
+func (e *ChildError) Error() string { return fmt.Sprintf("the command exited with code %d", e.Code) }
 
 // StartError reports that the command could not be started.
 type StartError struct{ Err error }
 
-func (e *StartError) Error() string { return fmt.Sprintf("the command cannot be started: %v", e.Err) }
+func (e *StartError) Error() string { return fmt.Sprintf("cannot start the command: %v", e.Err) }
 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
@@ -44,7 +44,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 type NotStartedError struct{}
 
 func (*NotStartedError) Error() string {
-	return "the end came before the inputs were ready, so the command did not run; run it again and it goes on where it was"
+	return "stopped before the inputs were ready, so the command did not run; run it again to resume"
 }
 
 // run runs the command, forwards signals, and returns when it has exited: nil, a *ChildError, or a

@@ -75,12 +75,12 @@ func (d *Daemon) reached(cursors checkpoint.Cursors, seen int64) checkpoint.Curs
 			continue
 		}
 		if len(cursors) > 1 {
-			c.Again = "a count of samples does not tell of which input they are, and there are several"
+			c.Again = "a count of samples is ambiguous, because there are several inputs"
 		} else {
 			c = w.Reached(c, seen)
 		}
 		if c.Again != "" {
-			d.log.Info("a checkpoint's count of samples does not tell where in its shards the trainer is: after a restore those that it had come again whole",
+			d.log.Info("cannot derive the trainer's position from the checkpoint's count of samples, leased shards repeat after a restore",
 				"input", name, "samples_seen", seen, "why", c.Again)
 		}
 		if text, err := json.Marshal(c); err == nil {
@@ -106,9 +106,9 @@ func stripesOf(own plan.Shard, cursors []window.Cursor) (whose [plan.Stripes]int
 		whose[stripe] = slices.IndexFunc(of, func(s plan.Shard) bool { return s.Owns(stripe) })
 		switch i := whose[stripe]; {
 		case i >= 0 && slices.ContainsFunc(of[i+1:], func(s plan.Shard) bool { return s.Owns(stripe) }):
-			return whose, &window.CursorError{Reason: fmt.Sprintf("two of the cursors speak of the same positions: their parts are %s; give those of one moment, each once", strings.Join(parts, ", "))}
+			return whose, &window.CursorError{Reason: fmt.Sprintf("two cursors cover the same positions: their parts are %s; use cursors of the same time, each once", strings.Join(parts, ", "))}
 		case i < 0 && own.Owns(stripe):
-			return whose, &window.CursorError{Reason: fmt.Sprintf("this node's part is %v, and the cursors' are %s, which is not all of it; give those of every node that had some", own, strings.Join(parts, ", "))}
+			return whose, &window.CursorError{Reason: fmt.Sprintf("the cursors do not cover this node's part %v: they have %s; use the cursors of all nodes that had a part of it", own, strings.Join(parts, ", "))}
 		}
 	}
 	return whose, nil

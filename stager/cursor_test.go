@@ -13,7 +13,7 @@ import (
 
 // A trainer rewinds to a checkpoint, after the last epoch or in the middle, while its readers wait.
 // They get the shards after the checkpoint from the window that replaces the previous one.
-func TestAnInputGoesOnAtACursor(t *testing.T) {
+func TestInputContinuesAtACursor(t *testing.T) {
 	j := newJob(t, "  inputs:\n"+windowInput)
 	j.start()
 	j.ready()
@@ -57,8 +57,8 @@ func TestAnInputGoesOnAtACursor(t *testing.T) {
 		words string
 	}{
 		strings.Replace(at, c.Manifest, "abc", 1):  {422, "another manifest"},
-		strings.Replace(at, `"0/1"`, `"0/2"`, 1):   {422, "this node's part is 0/1, and the cursors' are 0/2"},
-		"[" + at + "," + at + "]":                  {422, "two of the cursors speak of the same positions"},
+		strings.Replace(at, `"0/1"`, `"0/2"`, 1):   {422, "the cursors do not cover this node's part 0/1: they have 0/2"},
+		"[" + at + "," + at + "]":                  {422, "two cursors cover the same positions"},
 		strings.Replace(at, `"0/1"`, `"first"`, 1): {422, "a cursor's part"},
 		"[]": {400, "the list is empty"},
 		"{":  {400, "the body must be a cursor as returned by GET"},

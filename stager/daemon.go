@@ -183,7 +183,7 @@ func (d *Daemon) live(ctx, work context.Context) error {
 	saved := d.save(work, t)
 	stopSaving()
 	if err := saving.Wait(); err != nil {
-		d.log.Warn("saving ended with an error", "error", err)
+		d.log.Warn("saving failed", "error", err)
 	}
 	switch {
 	case t.err != nil:
@@ -223,12 +223,12 @@ func (d *Daemon) trainer(ctx context.Context) *trainer {
 		close(gone)
 		return t
 	}
-	d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
+	d.log.Info("all inputs ready, starting the command", "command", d.cfg.Child.Command[0])
 	d.setPhase(api.Running)
 	go func() {
 		defer close(gone)
 		t.err = d.cfg.Child.run(d.environment())
-		d.log.Info("the command ended", "code", codeOf(t.err))
+		d.log.Info("command exited", "code", codeOf(t.err))
 	}()
 	return t
 }
@@ -249,7 +249,7 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 		if err := d.drainOutputs(early, checkpoint.Exit{}); early.Err() == nil {
 			d.setPhase(api.Drained)
 			if err != nil {
-				d.log.Warn("not all is saved, it is tried again at the end", "error", err)
+				d.log.Warn("not all outputs are saved, retrying at the end", "error", err)
 			}
 		}
 	}()
@@ -278,7 +278,7 @@ func (d *Daemon) Drain(deadline time.Duration) {
 	select {
 	case <-d.drain:
 	default:
-		d.log.Info("the end begins: nothing more is fetched, outputs are saved")
+		d.log.Info("draining: fetching stopped, saving outputs")
 		d.signalTrainer()
 		close(d.drain)
 	}
@@ -364,9 +364,9 @@ func (d *Daemon) Snapshot() api.Snapshot {
 	}
 	switch s.Phase {
 	case api.Draining:
-		s.Waiting = "draining: nothing more is fetched, outputs are being saved"
+		s.Waiting = "draining: fetching stopped, saving outputs"
 	case api.Drained:
-		s.Waiting = "drained: nothing more is fetched, outputs are saved"
+		s.Waiting = "drained: fetching stopped, outputs saved"
 	case api.Ended:
 		s.Waiting = "ended"
 	}

@@ -468,7 +468,7 @@ func TestPortThatIsTaken(t *testing.T) {
 }
 
 // A daemon that has stopped fetching is not ready; otherwise a service would still send it readers.
-func TestNotReadyAfterADrain(t *testing.T) {
+func TestDaemonIsNotReadyAfterDrain(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+ckptOutput)
 	j.start()
 	j.ready()

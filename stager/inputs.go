@@ -96,11 +96,11 @@ func (d *Daemon) feed(ctx context.Context, in *input) error {
 	defer in.mu.Unlock()
 	if in.spec.Optional && backends.Empty(err) {
 		in.absent = err
-		d.log.Warn("an optional input is not there", "error", err)
+		d.log.Warn("optional input not found", "error", err)
 		return nil
 	}
 	in.err = err
-	d.log.Error("an input fails", "error", err)
+	d.log.Error("input failed", "error", err)
 	return err
 }
 
@@ -135,7 +135,7 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 		if _, err := os.Stat(directory); err == nil {
 			opts.Secrets = directory
 		} else {
-			d.log.Info("the secret is not mounted here, the environment's credentials are used", "secret", c.Secret, "looked_in", directory)
+			d.log.Info("secret not mounted, using credentials of the environment", "secret", c.Secret, "looked_in", directory)
 		}
 	}
 	return d.cfg.Registry.Open(ctx, url, opts)
@@ -144,10 +144,10 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store) error {
 	spec, l := in.spec, listing(in.spec)
 	l.Shard = d.cfg.Shard
-	d.log.Info("fetching an input", "input", spec.Name, "from", store.Name(), "into", spec.Path)
-	told, stop := context.WithCancel(ctx)
+	d.log.Info("fetching input", "input", spec.Name, "from", store.Name(), "into", spec.Path)
+	reported, stop := context.WithCancel(ctx)
 	defer stop()
-	go in.logProgress(told, d.log)
+	go in.logProgress(reported, d.log)
 	var single *backends.Object // set if the source names a single object
 	directory, obj, err := store.Self(ctx)
 	switch {
@@ -171,7 +171,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	in.mu.Lock()
 	in.fetched = true
 	in.mu.Unlock()
-	d.log.Info("input is complete", "input", spec.Name, "files", summary.Files, "bytes", backends.Size(summary.Bytes))
+	d.log.Info("input complete", "input", spec.Name, "files", summary.Files, "bytes", backends.Size(summary.Bytes))
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		}
 		in.setWindow(w)
 		d.noteChange()
-		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
+		d.log.Info("window open", "input", spec.Name, "shards", len(cfg.Items), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
 		err = d.runAndReport(ctx, w)
 		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
 			return w.Skipped() // training continued without them
@@ -299,7 +299,7 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 		defer in.mu.Unlock()
 		switch {
 		case in.spec.Mode == plan.ModePrefetch:
-			return nil, fmt.Errorf("its mode is prefetch: all its files are in %s, and none is handed out", in.spec.Path)
+			return nil, fmt.Errorf("its mode is prefetch: all its files are in %s, it has no leases", in.spec.Path)
 		case in.absent != nil:
 			return nil, api.ErrAbsent
 		case in.err != nil:

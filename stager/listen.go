@@ -24,14 +24,14 @@ const longestSocketPath = 107
 type SocketInUseError struct{ Path string }
 
 func (e *SocketInUseError) Error() string {
-	return fmt.Sprintf("another stager listens on %s; end it, or give this one a --socket of its own", e.Path)
+	return fmt.Sprintf("another stager listens on %s; stop it, or use another --socket", e.Path)
 }
 
 // PortError reports that stager cannot listen on the port.
 type PortError struct{ Err error }
 
 func (e *PortError) Error() string {
-	return fmt.Sprintf("the port cannot be opened: %v; --listen says which, as in :9090", e.Err)
+	return fmt.Sprintf("cannot listen: %v; set the address with --listen, such as :9090", e.Err)
 }
 
 // Unwrap returns the cause.
@@ -40,7 +40,7 @@ func (e *PortError) Unwrap() error { return e.Err }
 // SocketError reports that the socket cannot be created.
 type SocketError struct{ Err error }
 
-func (e *SocketError) Error() string { return "no place for the API's socket: " + e.Err.Error() }
+func (e *SocketError) Error() string { return "cannot create the API's socket: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *SocketError) Unwrap() error { return e.Err }
@@ -92,10 +92,10 @@ func (n note) left(info fs.FileInfo) bool {
 // at the path stays.
 func listen(path string) (net.Listener, error) {
 	refuse := func(format string, args ...any) error {
-		return &SocketError{fmt.Errorf(format+"; --socket names another place", args...)}
+		return &SocketError{fmt.Errorf(format+"; use another --socket", args...)}
 	}
 	if len(path) > longestSocketPath {
-		return nil, refuse("the socket's path has %d bytes and the kernel takes %d", len(path), longestSocketPath)
+		return nil, refuse("the socket's path has %d bytes, but the kernel allows %d", len(path), longestSocketPath)
 	}
 	root, err := disk.MakeRoot(filepath.Dir(path))
 	if err != nil {
@@ -149,14 +149,14 @@ func (s *socket) listen(path string, before note, refuse func(string, ...any) er
 	case err != nil:
 		return refuse("%w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return refuse("%s is there and is no socket", path)
+		return refuse("%s exists and is not a socket", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			_ = conn.Close() // the credentials have been read
 			return refuse("another program listens on %s", path)
 		}
 		if !before.left(info) {
-			return refuse("%s is a socket that no stager left there; remove it if no program needs it", path)
+			return refuse("%s is a socket that stager did not create; remove it if it is unused", path)
 		}
 		if err := s.root.Remove(s.name); err != nil {
 			return refuse("%w", err)

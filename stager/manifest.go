@@ -91,7 +91,7 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 			return m, err
 		}
 		if out := all - len(m.Objects); out > 0 {
-			d.log.Info("the list does not name all objects of the source; the others stay out", "input", spec.Name, "named", len(m.Objects), "out", out)
+			d.log.Info("list does not contain all objects of the source, skipping the others", "input", spec.Name, "named", len(m.Objects), "out", out)
 		}
 	}
 	var index plan.Index
@@ -134,7 +134,7 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 	if err := read(text); err != nil {
 		var faults plan.Faults
 		if errors.As(err, &faults) {
-			return fmt.Errorf("its %s %s is not good:\n%w", what, name, faults)
+			return fmt.Errorf("its %s %s is invalid:\n%w", what, name, faults)
 		}
 		return fmt.Errorf("its %s %s: %w", what, name, err)
 	}
@@ -242,8 +242,8 @@ func (p *parts) order(epoch int) []int {
 	part := p.m.Equalize(order, p.node, p.spec.Equalize)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, told := p.ending[epoch]; !told {
-		p.log.Info("every node takes as many samples of this epoch", "epoch", epoch, "samples", part.Samples)
+	if _, reported := p.ending[epoch]; !reported {
+		p.log.Info("equalized samples per node for this epoch", "epoch", epoch, "samples", part.Samples)
 	}
 	p.ending[epoch] = plan.Part{Last: part.Last, LastSamples: part.LastSamples}
 	return part.Order

@@ -57,7 +57,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		if spec.Nodes == plan.NodesAll {
 			if nodes = d.cfg.Node.Count; nodes == 0 {
 				return errors.Join(&plan.EnvError{Err: fmt.Errorf(
-					"output %s joins the parts of all nodes, and nothing tells which node this is, of how many: set STAGER_INDEX and STAGER_COUNT", spec.Name)}, store.Close())
+					"output %s joins the parts of all nodes, but the index of this node and the number of nodes are unknown: set STAGER_INDEX and STAGER_COUNT", spec.Name)}, store.Close())
 			}
 		} else {
 			node = 0
@@ -65,7 +65,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		job := d.cfg.Job
 		if job == "" && nodes > 1 {
 			job = d.cfg.Plan.Metadata.Name + " " + spec.Destination
-			d.log.Warn("nothing tells two runs of this job apart: set STAGER_JOB_UID to one value on all nodes, and to another one for each job",
+			d.log.Warn("cannot distinguish runs of this job: set STAGER_JOB_UID to the same value on all nodes, different for each job",
 				"output", spec.Name, "job", job)
 		}
 		u, err := checkpoint.New(checkpoint.Config{
@@ -109,7 +109,7 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 			case out.spec.Required:
 				errs[i] = fmt.Errorf("output %s: %w", out.spec.Name, err)
 			default:
-				d.log.Warn("an output that is not required is not saved", "output", out.spec.Name, "error", err)
+				d.log.Warn("optional output not saved", "output", out.spec.Name, "error", err)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func (d *Daemon) Save(ctx context.Context, code int) error {
 	d.mu.Lock()
 	d.success = code == 0
 	d.mu.Unlock()
-	d.log.Info("the command ended, saving outputs", "code", code)
+	d.log.Info("command exited, saving outputs", "code", code)
 	err := d.drainOutputs(ctx, checkpoint.Exit{Success: code == 0})
 	if err == nil && ctx.Err() != nil { // the caller no longer waits
 		return context.Cause(ctx)
@@ -153,7 +153,7 @@ func (d *Daemon) within(ctx context.Context, planned time.Duration) (context.Con
 	if limit <= 0 {
 		limit = planned
 	}
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the deadline of %s is over", limit.Round(time.Second)))
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the deadline of %s has passed", limit.Round(time.Second)))
 }
 
 // uploader returns an output's uploader for the API.

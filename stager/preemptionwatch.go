@@ -22,7 +22,7 @@ func (d *Daemon) onPreemption(ctx context.Context) {
 	if err != nil {
 		return // Run has returned
 	}
-	d.log.Warn("this machine is about to be taken away", "notice", d.cfg.Preemption, "left", left.Round(time.Second))
+	d.log.Warn("preemption notice received", "notice", d.cfg.Preemption, "left", left.Round(time.Second))
 	d.Drain(left)
 }
 
@@ -44,7 +44,7 @@ func (d *Daemon) signalTrainer() {
 		said.Until = d.until.UTC()
 	}
 	if err := writePreempt(filepath.Dir(d.cfg.Socket), said); err != nil {
-		d.log.Warn("the trainer is not told of the end by a file", "error", err)
+		d.log.Warn("cannot write the notice file for the trainer", "error", err)
 	}
 }
 

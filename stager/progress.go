@@ -28,7 +28,7 @@ func (in *input) logProgress(ctx context.Context, log *slog.Logger) {
 		p := in.progress
 		in.mu.Unlock()
 		if p == nil {
-			log.Info("still asking the store", "input", in.spec.Name)
+			log.Info("still waiting for the store", "input", in.spec.Name)
 			continue
 		}
 		log.Info(string(p.Phase), "input", in.spec.Name, "files", fmt.Sprintf("%d/%d", p.Files, p.FilesTotal),

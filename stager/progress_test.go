@@ -35,7 +35,7 @@ func TestPrefetchLogsItsProgress(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		want := []string{
-			`level=INFO msg="still asking the store" input=train`,
+			`level=INFO msg="still waiting for the store" input=train`,
 			`level=INFO msg=fetching input=train files=3/9 bytes="50 MiB" of="90 MiB" rate="5.0 MiB/s"`,
 		}
 		if got := strings.TrimSpace(said.String()); got != strings.Join(want, "\n") {

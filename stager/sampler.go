@@ -69,7 +69,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Drain:    func(time.Duration) { s.drain() },
 		Save:     func(context.Context, int) error { return nil }, // a sampler has no outputs
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
-			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor there, and begin the sampler anew"}
+			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor of the input, and restart the sampler"}
 		},
 		Quality: func(string, []window.Delivery) (plan.Quality, error) { return plan.Quality{}, nil },
 		Metrics: promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}), Log: s.cfg.Log,
@@ -78,7 +78,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	limits, _ := api.DefaultLimits(descriptors())
 	limits.Metrics = api.NewMetrics(s.cfg.Metrics)
 	all.start(socket, api.NewServer(apiServer.Handler(), limits, s.cfg.Log), func(err error) {
-		s.cfg.Log.Error("the API fails, so stager ends", "error", err)
+		s.cfg.Log.Error("API server failed, exiting", "error", err)
 		s.drain()
 	})
 	err = ended(s.live(ctx))
@@ -107,7 +107,7 @@ func (s *Sampler) live(ctx context.Context) error {
 	if err := sampler.Run(ctx); err != nil {
 		return err
 	}
-	s.cfg.Log.Info("all is sampled and acknowledged", "input", of.Input)
+	s.cfg.Log.Info("all samples delivered and acknowledged", "input", of.Input)
 	<-ctx.Done() // until then readers get the end
 	return nil
 }
@@ -165,7 +165,7 @@ func (s *Sampler) Snapshot() api.Snapshot {
 		Ready: in.Ready && s.phase != api.Ended, Inputs: []api.Input{in},
 	}
 	if !snap.Ready {
-		snap.Waiting = "the first file is being filled"
+		snap.Waiting = "filling the first file"
 	}
 	return snap
 }
@@ -183,15 +183,15 @@ var _ sample.Source = (*inputOf)(nil)
 
 // insist retries until the daemon gives a final response.
 func (i *inputOf) insist(ctx context.Context, method, path string, query url.Values, out any) (code int, header http.Header, err error) {
-	pause, told := 50*time.Millisecond, false
+	pause, reported := 50*time.Millisecond, false
 	for {
 		code, header, err = i.client.Call(ctx, method, path, query, nil, out)
 		if !api.Unready(err) {
 			return code, header, err
 		}
-		if pause > time.Second && !told {
-			i.log.Warn("waiting for the stager that is sampled", "error", err)
-			told = true
+		if pause > time.Second && !reported {
+			i.log.Warn("waiting for the sampled stager", "error", err)
+			reported = true
 		}
 		select {
 		case <-ctx.Done():

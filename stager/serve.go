@@ -47,7 +47,7 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	}
 	s := new(servers)
 	failed := func(err error) {
-		d.log.Error("the API fails, so stager ends", "error", err)
+		d.log.Error("API server failed, exiting", "error", err)
 		d.Drain(0)
 	}
 	onSocket, onPort := api.DefaultLimits(descriptors())
@@ -60,7 +60,7 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 		if err != nil {
 			return nil, &PortError{err}
 		}
-		d.log.Info("the API is on a port", "address", port.Addr().String())
+		d.log.Info("API listening on a port", "address", port.Addr().String())
 		host, _, _ := net.SplitHostPort(d.cfg.Listen) // already parsed when listening
 		start(port, onPort, apiServer.Guarded(d.cfg.Token, host))
 	}

@@ -36,7 +36,7 @@ func TestUploadsMakeWayForLongerEachTime(t *testing.T) {
 	}
 }
 
-func TestATrickleIsAnEighthOfTheLimit(t *testing.T) {
+func TestThrottleMinimumRateIsAnEighthOfTheLimit(t *testing.T) {
 	for _, tt := range []struct {
 		limit *rate.Limiter
 		want  time.Duration // for 100 MiB
@@ -101,7 +101,7 @@ func TestUploadsLeaveTheProcessorsToTheTrainer(t *testing.T) {
 	}
 }
 
-func TestHowFastWhatIsDueMustBeSent(t *testing.T) {
+func TestThrottleRateOfDueUploads(t *testing.T) {
 	now := time.Now()
 	in := func(d time.Duration) time.Time { return now.Add(d) }
 	for _, tt := range []struct {
@@ -121,7 +121,7 @@ func TestHowFastWhatIsDueMustBeSent(t *testing.T) {
 
 // A trainer always waits for its data, because its source is slow (40 MiB/s). A checkpoint of 1,600
 // MiB gets 16 MiB/s, or as much as is fetched besides, or the rate that meets the deadline.
-func TestWhatATrainerThatAlwaysWaitsLeavesToItsCheckpoint(t *testing.T) {
+func TestThrottleLeavesMinimumRateToCheckpoint(t *testing.T) {
 	const size = 1600 << 20
 	for _, tt := range []struct {
 		name string

@@ -62,7 +62,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 }
 
 // buriedLocked records the result of removing a file.
-func (w *Window) buriedLocked(e *entry, gone bool, err error) {
+func (w *Window) removedLocked(e *entry, gone bool, err error) {
 	if e.leaving {
 		e.leaving = false
 		w.leaving -= e.room()

@@ -33,7 +33,7 @@ type Cursor struct {
 	// report how many samples to skip.
 	Used []Used `json:"used,omitempty"`
 	// Again is the reason why the trainer's count of samples could not be used. Shards that were
-	// leased are then delivered again from their start.
+	// leased are then redelivered from their start.
 	Again string `json:"again,omitempty"`
 }
 
@@ -135,7 +135,7 @@ func (w *Window) Cursor() Cursor {
 }
 
 // Rewind ends this window, so that the next window opened on the same directory resumes at the
-// cursors. Every lease ends. Positions that the cursors list as finished are not delivered again;
+// cursors. Every lease ends. Positions that the cursors list as finished are not redelivered;
 // all others are. Files that are present and still needed are not fetched again. whose returns the
 // index of the cursor that covers a position.
 //

@@ -24,7 +24,7 @@ func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 			Order: func(epoch int) []int { return rand.New(rand.NewPCG(17, uint64(epoch))).Perm(30) },
 			Owns:  func(pos int) bool { return pos%n == i },
 		}))
-		all[i].settle()
+		all[i].idle()
 	}
 	return all
 }
@@ -33,7 +33,7 @@ func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 func (b *bench) take(n int, seen map[seq]int) {
 	b.t.Helper()
 	for taken := 0; taken < n; {
-		b.settle()
+		b.idle()
 		l, err := b.lease("r")
 		if isEnd(err, b.cfg.Epochs-1) {
 			return
@@ -46,11 +46,11 @@ func (b *bench) take(n int, seen map[seq]int) {
 		b.ok(b.Ack(l.ID))
 		taken++
 	}
-	b.settle()
+	b.idle()
 }
 
 // The number of nodes changes, and each node has made different progress, up to another epoch.
-// Shards that were acknowledged are never delivered again, and all others are.
+// Shards that were acknowledged are never redelivered, and all others are.
 func TestCursorContinuesWithAnyNumberOfNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		seen := map[seq]int{}
@@ -67,7 +67,7 @@ func TestCursorContinuesWithAnyNumberOfNodes(t *testing.T) {
 						t.Errorf("got %v, want ErrRewound", err)
 					}
 					b.crash()
-					b.settle()
+					b.idle()
 				}
 				if b.take(3+i*5, seen); round == 5 {
 					b.take(1000, seen)
@@ -75,7 +75,7 @@ func TestCursorContinuesWithAnyNumberOfNodes(t *testing.T) {
 			}
 			cursors = nil
 			for _, b := range all {
-				held, err := b.lease("r") // delivered again after the rewind
+				held, err := b.lease("r") // redelivered after the rewind
 				c := b.Cursor()
 				if err == nil && !slices.Equal(c.Leased, []int{held.Pos}) {
 					t.Errorf("leased are %v, want %d", c.Leased, held.Pos)
@@ -106,7 +106,7 @@ func TestRewindForgetsLaterPositions(t *testing.T) {
 			t.Errorf("a lease of before: got %v, want ErrNoLease", err)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if again := b.must(b.lease("r")); again.Epoch != 0 || again.Pos != 7 || again.Attempt != 1 {
 			t.Errorf("got %+v, want position 7 of epoch 0 as if for the first time", again)
 		}

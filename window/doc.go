@@ -74,7 +74,7 @@
 //     are delivered in the order of the plan, whatever order they are fetched in (unless
 //     Config.AnyOrder).
 //   - The files on disk are authoritative and the journal is a hint. Without the journal, shards are
-//     delivered again but never lost.
+//     redelivered but never lost.
 //   - A visible file is complete and verified.
 //   - The sum of incoming, ready, leased and zombie bytes never exceeds Config.Size.
 //   - The window deletes only files that it made, and no file that the kernel reports as open.

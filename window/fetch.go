@@ -42,7 +42,7 @@ func failKind(err error) string {
 func (w *Window) fetch(ctx context.Context, e *entry) {
 	digest, err := w.fetchEntry(ctx, e)
 	w.mu.Lock()
-	w.landedLocked(time.Now(), e, digest, err, ctx.Err() != nil)
+	w.fetchedResultLocked(time.Now(), e, digest, err, ctx.Err() != nil)
 	w.mu.Unlock()
 	w.note()
 }
@@ -169,7 +169,7 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 }
 
 // landedLocked records the result of a fetch.
-func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
+func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	delete(w.fetching, e)
 	w.brought = true
 	if !canceled {
@@ -221,8 +221,8 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 func (w *Window) verifiedLocked(e *entry) {
 	w.files[e.name] = e
 	w.landLocked(e)
-	landed := w.stagedLocked(e)
-	if err := w.journal.add("sum", e.seq, landed.digest, landed.mark.Inode, landed.mark.Time); err != nil {
+	verified := w.stagedLocked(e)
+	if err := w.journal.add("sum", e.seq, verified.digest, verified.mark.Inode, verified.mark.Time); err != nil {
 		w.troubleLocked("cannot write the journal", err) // after a restart the file is fetched again
 	}
 }

@@ -32,14 +32,14 @@ func TestFileProtocolAcknowledges(t *testing.T) {
 		for _, restart := range []bool{false, true} {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 1, Release: release})
-				b.settle()
+				b.idle()
 				b.ok(os.Remove(b.at("ready", first)))
 				b.rename("ready/"+second, "done/"+second)
 				b.rename("ready/"+third, "claimed/r3/mine.tar")
 				if restart {
 					b.crash()
 				}
-				b.settle()
+				b.idle()
 				s := b.Status()
 				if s.Acknowledged != 2 || s.Items[Leased] != 1 || s.Used != 20 || s.Readers[0].ID != "r3" || s.Readers[0].Held != 1 {
 					t.Errorf("restart %v: got %+v, want 2 acknowledged, r3 to hold 1", restart, s)
@@ -48,15 +48,15 @@ func TestFileProtocolAcknowledges(t *testing.T) {
 				b.want("claimed/r3", "mine.tar")
 
 				b.rename("claimed/r3/mine.tar", "ready/"+third) // put back
-				b.settle()
+				b.idle()
 				if s := b.Status(); s.Items[Ready] != 2 || s.Items[Leased] != 0 || s.Readers[0].Held != 0 {
 					t.Errorf("restart %v: got %+v, want it ready again", restart, s)
 				}
 				b.rename("ready/"+third, "claimed/r4/"+third)
-				b.settle()
+				b.idle()
 				b.rename("claimed/r4/"+third, "done/"+third)
 				b.ok(os.Remove(b.at("ready", "e0000-00000003-s03.tar")))
-				b.settle()
+				b.idle()
 				if s := b.Status(); !s.Done || s.Used != 0 {
 					t.Errorf("restart %v: got %+v, want all done", restart, s)
 				}
@@ -70,16 +70,16 @@ func TestFileProtocolAcknowledges(t *testing.T) {
 func TestLeaseSkipsFilesClaimedByFileProtocol(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 1})
-		b.settle()
+		b.idle()
 		b.ok(os.Remove(b.at("ready", first)))
 		b.rename("ready/"+second, "claimed/r/"+second)
 		if l := b.must(b.lease("a")); l.Pos != 2 { // no scan has happened since
 			t.Errorf("got position %d, want 2", l.Pos)
 		}
-		b.settle()
+		b.idle()
 		b.ok(os.Remove(b.at("claimed/r", second)))
 		b.ok(os.Remove(b.at("ready", third))) // by the reader that leased it
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.Acknowledged != 3 || s.Items[Leased] != 0 || s.Delivered != 2 {
 			t.Errorf("got %+v, want 3 acknowledged", s)
 		}
@@ -89,7 +89,7 @@ func TestLeaseSkipsFilesClaimedByFileProtocol(t *testing.T) {
 func TestLeaseIsRejectedWithFileRelease(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 40, Release: ReleaseUnlink})
-		b.settle()
+		b.idle()
 		var no *ReleaseError
 		if _, err := b.lease("a"); !errors.As(err, &no) {
 			t.Errorf("got %v, want a ReleaseError", err)
@@ -105,14 +105,14 @@ func TestForeignFilesAreIgnored(t *testing.T) {
 		for _, name := range foreign {
 			b.ok(os.WriteFile(b.at(name), []byte("mine"), 0o644))
 		}
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.LastError == "" || !slices.Equal(s.Strangers, []string{"README", second}) {
 			t.Errorf("got %+v, want to be told of what stands in the way", s)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		for _, name := range foreign {
 			if data, err := os.ReadFile(b.at(name)); string(data) != "mine" {
 				t.Errorf("%s holds %q (%v)", name, data, err)
@@ -121,7 +121,7 @@ func TestForeignFilesAreIgnored(t *testing.T) {
 		b.ok(os.Remove(b.at("ready", second)))
 		b.advance(lookEvery)
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
-		b.settle()
+		b.idle()
 		if _, err := b.lease("a"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end", err)
 		}
@@ -134,18 +134,18 @@ func TestOpenFilesStayCounted(t *testing.T) {
 		if !b.stage.seesOpen {
 			live.Require(t, "leases", errors.New("this file system does not report open files"))
 		}
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		open, err := os.Open(l.Path)
 		b.ok(err)
 		b.ok(b.Ack(l.ID))
-		b.settle()
+		b.idle()
 		b.want("ready", second)
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 {
 			t.Errorf("got %+v, want its bytes counted", s)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		b.want("ready", second)
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 {
 			t.Errorf("after a restart got %+v, want its bytes counted", s)
@@ -157,7 +157,7 @@ func TestOpenFilesStayCounted(t *testing.T) {
 		}
 		b.ok(open.Close())
 		b.advance(lookEvery)
-		b.settle()
+		b.idle()
 		b.want("ready", second, third)
 		b.want(".stager/pending")
 		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Peak != 20 {

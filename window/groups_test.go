@@ -14,7 +14,7 @@ import (
 func TestGroupsEachGetEveryShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1, Groups: 2})
-		b.settle()
+		b.idle()
 		a0, a1 := b.must(b.lease("a")), b.must(b.lease("a"))
 		if a0.Pos != 0 || a1.Pos != 1 || a0.Attempt != 1 {
 			t.Errorf("group 0 got %+v and %+v, want positions 0 and 1", a0, a1)
@@ -30,7 +30,7 @@ func TestGroupsEachGetEveryShard(t *testing.T) {
 			t.Errorf("group 1 got %+v, want the same as group 0", b0)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(a1.ID)) // again
 		if again := b.must(b.lease("b")); again.Pos != 0 || again.Attempt != 2 {
 			t.Errorf("who comes back without its lease got %+v, want position 0 again", again)
@@ -40,7 +40,7 @@ func TestGroupsEachGetEveryShard(t *testing.T) {
 		b0 = b.must(b.lease("bb"))
 		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar")
 		b.ok(b.Ack(b0.ID))
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000-00000001-s01.tar", "e0000-00000002-s02.tar")
 		if l := b.must(b.lease("a")); l.Pos != 2 {
 			t.Errorf("group 0 got %+v, want position 2", l)
@@ -60,7 +60,7 @@ func TestGroupsEachGetEveryShard(t *testing.T) {
 			}
 			b.ok(b.Ack(l.ID))
 		}
-		b.settle()
+		b.idle()
 		for _, reader := range []string{"a", "b"} {
 			if _, err := b.lease(reader); !isEnd(err, 0) {
 				t.Errorf("%s got %v, want the end", reader, err)
@@ -87,7 +87,7 @@ func TestGroupOutOfRangeIsRejected(t *testing.T) {
 			{0, at(0), ""},
 		} {
 			b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1, Groups: tt.groups})
-			b.settle()
+			b.idle()
 			_, err := b.Lease(t.Context(), LeaseRequest{Reader: "r", Group: tt.group})
 			var refused *GroupError
 			if tt.words == "" && err == nil || tt.words != "" && errors.As(err, &refused) && strings.Contains(err.Error(), tt.words) {

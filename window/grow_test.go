@@ -25,7 +25,7 @@ func growing(t *testing.T, cfg Config, script map[int][]any) *bench {
 		return next.(Item), nil
 	}
 	b = newBench(t, cfg)
-	b.settle()
+	b.idle()
 	return b
 }
 
@@ -42,13 +42,13 @@ func TestGrowingPlanStopsAtWindowSize(t *testing.T) {
 				t.Errorf("got %+v, want position %d", l, pos)
 			}
 			b.ok(b.Ack(l.ID))
-			b.settle()
+			b.idle()
 		}
 		if _, err := b.lease("a"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end of epoch 0", err)
 		}
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
-		b.settle()
+		b.idle()
 		if _, err := b.lease("a"); !isEnd(err, 1) {
 			t.Errorf("got %v, want the end of epoch 1", err)
 		}
@@ -71,12 +71,12 @@ func TestGrowingPlanReportsEndEarlyOnlyIfMoreWaits(t *testing.T) {
 			t.Errorf("got %v, want an early end", err)
 		}
 		b.ok(b.Ack(l.ID))
-		b.settle()
+		b.idle()
 		if l = b.must(b.lease("a")); l.Epoch != 0 || l.Pos != 1 {
 			t.Errorf("got %+v, want position 1 of epoch 0", l)
 		}
 		b.ok(b.Ack(l.ID))
-		b.settle()
+		b.idle()
 		if _, err := b.lease("a"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end", err)
 		}
@@ -123,7 +123,7 @@ func TestGrowingPlanResumesAfterKill(t *testing.T) {
 		b := growing(t, Config{Size: 20}, script)
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
 		held := b.must(b.lease("a"))
-		b.settle()
+		b.idle()
 		b.cfg.Items = all[:3]
 		b.cfg.Order = func(epoch int) []int {
 			if epoch == 0 {
@@ -133,19 +133,19 @@ func TestGrowingPlanResumesAfterKill(t *testing.T) {
 		}
 		script[0] = []any{all[3]}
 		b.crash()
-		b.settle()
+		b.idle()
 		if _, err := b.Attach(held.ID, true); err != nil {
 			t.Errorf("the lease is gone: %v", err)
 		}
 		b.ok(b.Ack(held.ID))
-		b.settle()
+		b.idle()
 		for _, want := range []int{2, 3} {
 			l := b.must(b.lease("a"))
 			if l.Pos != want {
 				t.Errorf("got position %d, want %d", l.Pos, want)
 			}
 			b.ok(b.Ack(l.ID))
-			b.settle()
+			b.idle()
 		}
 		if _, err := b.lease("a"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end", err)
@@ -161,7 +161,7 @@ func TestGrowingPlanStartsAtAnyEpoch(t *testing.T) {
 			t.Errorf("got epoch %d, want 1", l.Epoch)
 		}
 		b.ok(b.Ack(l.ID))
-		b.settle()
+		b.idle()
 		if _, err := b.lease("a"); !isEnd(err, 1) {
 			t.Errorf("got %v, want the end of epoch 1", err)
 		}

@@ -200,7 +200,7 @@ func (b *bench) step() todo {
 }
 
 // settle steps until nothing is left to do at this moment. It includes a scan of the files.
-func (b *bench) settle() {
+func (b *bench) idle() {
 	b.t.Helper()
 	b.scanAt = time.Time{}
 	for range 1000 {
@@ -217,7 +217,7 @@ func (b *bench) settle() {
 
 func (b *bench) advance(d time.Duration) {
 	time.Sleep(d)
-	b.settle()
+	b.idle()
 }
 
 // lease is Lease without a wait.

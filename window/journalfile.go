@@ -19,7 +19,7 @@ import (
 //
 // A record survives a kill once add returns. It survives a loss of power once sync, or write and
 // replace, have returned. sync runs every syncEvery, so that at most the records since then are
-// lost, and their shards delivered again.
+// lost, and their shards redelivered.
 type journal struct {
 	file    *os.File
 	reserve int64 // bytes preallocated on the disk
@@ -59,7 +59,7 @@ func (j *journal) add(kind string, words ...any) error {
 }
 
 // facts encodes m as the lines of a journal.
-func (m *memory) facts(plan string) (b []byte) {
+func (m *memory) records(plan string) (b []byte) {
 	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
 	fact("plan", plan)
 	fact("low", m.low)
@@ -108,13 +108,13 @@ func (m *memory) facts(plan string) (b []byte) {
 // write writes the records to a new file beside the journal, and returns once they are on the disk:
 // a loss of power must not replace the journal with an empty file. It preallocates space for later
 // records, so that they can be written even if other programs fill the disk.
-func (j *journal) write(root *os.Root, facts []byte) (*disk.Replacing, error) {
+func (j *journal) write(root *os.Root, records []byte) (*disk.Replacing, error) {
 	next, err := disk.Replacement(root, journalName, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = next.Write(facts); err == nil {
-		if j.reserve > int64(len(facts)) {
+	if _, err = next.Write(records); err == nil {
+		if j.reserve > int64(len(records)) {
 			_ = unix.Fallocate(int(next.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, j.reserve) // if the file system can
 		}
 		if j.durable {
@@ -159,7 +159,7 @@ func finish(next *disk.Replacing, durable disk.Durable) (err error) {
 
 // rewrite replaces the journal by one with exactly these records.
 func (j *journal) rewrite(root *os.Root, plan string, m memory) error {
-	next, err := j.write(root, m.facts(plan))
+	next, err := j.write(root, m.records(plan))
 	if err == nil {
 		if err = j.replace(next); err == nil {
 			err = finish(next, j.durable)
@@ -210,11 +210,11 @@ func (w *Window) openJournal() (*journal, memory, error) {
 // to both files.
 func (w *Window) compact() {
 	w.mu.Lock()
-	facts := w.snapshotLocked()
+	records := w.snapshotLocked()
 	w.journal.rewriting, w.journal.since = true, nil
 	w.mu.Unlock()
 
-	next, err := w.journal.write(w.stage.Root(), facts)
+	next, err := w.journal.write(w.stage.Root(), records)
 
 	w.mu.Lock()
 	w.journal.rewriting = false
@@ -266,7 +266,7 @@ func (w *Window) snapshotLocked() []byte {
 			m.sums[a] = w.stagedLocked(e)
 		}
 	}
-	return m.facts(w.planName())
+	return m.records(w.planName())
 }
 
 // syncJournal syncs the journal to the disk.

@@ -85,7 +85,7 @@ func (l *lease) claim() bool { return l.id == "" }
 // epoch has failed, ErrClosed, and the context's error.
 //
 // After a restart, a request for a bound lease ends the reader's recovered leases that it has neither
-// attached nor renewed. Their shards are delivered again.
+// attached nor renewed. Their shards are redelivered.
 func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	if w.cfg.Release != ReleaseLease {
 		return Lease{}, &ReleaseError{w.cfg.Input, w.cfg.Release}
@@ -181,7 +181,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 	}
 	w.course.mixed = w.course.mixed || r.Mixes
 	if err != nil {
-		w.troubleLocked("cannot write the journal", err) // after a kill the shard is delivered again
+		w.troubleLocked("cannot write the journal", err) // after a kill the shard is redelivered
 	}
 	return w.leaseOf(l), nil
 }

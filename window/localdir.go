@@ -94,9 +94,9 @@ func (s *localDir) mark(st disk.Stat) disk.Mark {
 // show publishes a file. It first creates the link in held/, which distinguishes a file that a
 // reader unlinked from one that was never published. Then it renames the file. It returns ErrLost
 // if the file is missing, or is not the one that was verified.
-func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
+func (s *localDir) show(name string, verified disk.Mark) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && s.mark(st) != landed {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.mark(st) != verified {
 		return 0, errors.Join(ErrLost, err)
 	}
 	if err != nil {
@@ -262,9 +262,9 @@ func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool,
 }
 
 // isOpen reports whether a file is open, published or not.
-func (s *localDir) isOpen(name string, shown bool) bool {
+func (s *localDir) isOpen(name string, visible bool) bool {
 	subdir := s.whole
-	if shown {
+	if visible {
 		subdir = s.held
 	}
 	if !s.seesOpen {

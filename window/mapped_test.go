@@ -15,7 +15,7 @@ import (
 func TestMappedFileStaysUntilUnmapped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-		b.settle()
+		b.idle()
 		if !b.stage.seesOpen {
 			t.Fatal("this file system does not report open files")
 		}
@@ -53,21 +53,21 @@ func TestRollingKeepsNamesOpenableForMinAge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		// One epoch, the default of a plan: the window once stopped at its end.
 		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute, Epochs: 1})
-		shown := map[string]time.Time{}
+		visible := map[string]time.Time{}
 		gone := 0
 		for range 600 {
 			b.advance(time.Second)
 			there := map[string]bool{}
 			for _, name := range b.ls("ready") {
 				there[name] = true
-				if shown[name].IsZero() {
-					shown[name] = time.Now()
+				if visible[name].IsZero() {
+					visible[name] = time.Now()
 				}
 			}
-			for name, since := range shown {
+			for name, since := range visible {
 				if !there[name] {
 					gone++
-					delete(shown, name)
+					delete(visible, name)
 					if age := time.Since(since); age < time.Minute {
 						t.Errorf("%s went after %v, want at least a minute", name, age)
 					}
@@ -95,13 +95,13 @@ func TestStatusWarnsIfOpenFilesAreInvisible(t *testing.T) {
 			t.Errorf("got %q, want no caution", got)
 		}
 		b.stage.seesOpen = false
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		file, err := os.Open(l.Path)
 		b.ok(err)
 		defer file.Close()
 		b.ok(b.Ack(l.ID))
-		b.settle()
+		b.idle()
 		s := b.Status()
 		if s.Bytes[Zombie] != 0 || s.Used != 10 {
 			t.Errorf("got %+v, want the file gone as soon as it is acknowledged", s)

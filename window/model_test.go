@@ -29,7 +29,7 @@ type model struct {
 	acked   map[seq]bool
 	parts   map[shareKey]bool // acknowledged by one of several groups
 	given   map[seq]int
-	lost    bool // the journal was lost: acknowledged shards may be delivered again
+	lost    bool // the journal was lost: acknowledged shards may be redelivered
 	ends    map[string]int
 	skipped map[seq]bool
 	opened  []*os.File
@@ -102,8 +102,8 @@ func (m *model) lease(reader string) bool {
 				m.rt.Fatalf("epoch %d ended, and %v is not acknowledged", end.Epoch, a)
 			}
 		}
-		if told, known := m.ends[reader]; known && end.Epoch != told+1 && end.Epoch != modelEpochs-1 {
-			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, told)
+		if reported, known := m.ends[reader]; known && end.Epoch != reported+1 && end.Epoch != modelEpochs-1 {
+			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, reported)
 		}
 		m.ends[reader] = end.Epoch
 		return end.Epoch == modelEpochs-1
@@ -114,7 +114,7 @@ func (m *model) lease(reader string) bool {
 	}
 	a, group := seq{l.Epoch, l.Pos}, m.groupOf(reader)
 	if m.ackedBy(a, group) && !m.lost {
-		m.rt.Fatalf("%v was delivered again after its acknowledgement", a)
+		m.rt.Fatalf("%v was redelivered after its acknowledgement", a)
 	}
 	for _, other := range m.held {
 		if other.Epoch == l.Epoch && other.Pos == l.Pos && m.groupOf(other.Reader) == group {
@@ -211,7 +211,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 	}
 	return map[string]func(*rapid.T){
 		"step":   func(*rapid.T) { m.step() },
-		"settle": func(*rapid.T) { m.settle() },
+		"settle": func(*rapid.T) { m.idle() },
 		"arrive": func(*rapid.T) {
 			if len(m.pending) > 0 {
 				m.arrive(rapid.IntRange(0, len(m.pending)-1).Draw(m.rt, "which"))
@@ -244,7 +244,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
 				m.check(os.RemoveAll(path))
 				m.verb(path, true)
-				m.settle()
+				m.idle()
 			}
 		},
 		"claim": func(*rapid.T) {
@@ -256,7 +256,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				}
 				m.check(err)
 				m.verb(path, false)
-				m.settle()
+				m.idle()
 				a, _, _ := parseName(filepath.Base(path))
 				m.given[a]++
 			}
@@ -266,7 +266,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				m.finished++ // a directory cannot replace another; after a loss of the journal there are two
 				m.check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
-				m.settle()
+				m.idle()
 			}
 		},
 		"open": func(*rapid.T) {
@@ -437,7 +437,7 @@ func (m *model) finish() {
 		if errors.Is(err, fs.ErrExist) { // a directory that was delivered twice after a loss of the journal
 			err = os.RemoveAll(path)
 			m.verb(path, true)
-			m.settle()
+			m.idle()
 		}
 		m.check(err)
 	}

@@ -39,11 +39,11 @@ func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 						t.Fatal(err)
 					}
 					b := newBench(t, Config{Dir: dir, Items: items(2, 10), Size: 40, Epochs: 1})
-					b.settle()
+					b.idle()
 					for range 2 {
 						b.ok(b.Ack(b.must(b.lease("r")).ID))
 						b.crash()
-						b.settle()
+						b.idle()
 					}
 					if _, err := b.lease("r"); !isEnd(err, 0) {
 						t.Errorf("got %v, want the end of epoch 0", err)
@@ -65,7 +65,7 @@ func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 func TestOpenReadsWhatTheWindowPutThere(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1})
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		secret := filepath.Join(t.TempDir(), "secret")
 		b.ok(os.WriteFile(secret, []byte("topsecret!"), 0o600))
@@ -97,7 +97,7 @@ func TestOpenOfAChangedShardFetchesItAgain(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1})
-				b.settle()
+				b.idle()
 				l := b.must(b.lease("r"))
 				victim := b.at("victim")
 				b.ok(os.WriteFile(victim, []byte("topsecret!"), 0o600))
@@ -108,7 +108,7 @@ func TestOpenOfAChangedShardFetchesItAgain(t *testing.T) {
 				if _, err := b.Open(l.ID); !errors.Is(err, ErrNoLease) {
 					t.Errorf("got %v, want ErrNoLease", err)
 				}
-				b.settle()
+				b.idle()
 				l = b.must(b.lease("r"))
 				shard, err := b.Open(l.ID)
 				b.ok(err)
@@ -127,7 +127,7 @@ func TestOpenOfAChangedShardFetchesItAgain(t *testing.T) {
 func TestOpenReadsATreeThatTheWindowPutThere(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: []Item{{Name: "tree", Size: 3 * disk.Block, Tree: true}}, Size: 10 * disk.Block, Epochs: 1})
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		secret := filepath.Join(t.TempDir(), "secret")
 		b.ok(os.WriteFile(secret, []byte("topsecret!"), 0o600))
@@ -150,7 +150,7 @@ func TestOpenReadsATreeThatTheWindowPutThere(t *testing.T) {
 func TestScanMendsTheModesOfDirectories(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-		b.settle()
+		b.idle()
 		want := map[string]fs.FileMode{}
 		for _, name := range []string{"ready", "claimed", "done", disk.Private, disk.Private + "/incoming", disk.Private + "/held", disk.Private + "/whole"} {
 			info, err := os.Lstat(b.at(name))
@@ -158,7 +158,7 @@ func TestScanMendsTheModesOfDirectories(t *testing.T) {
 			want[name] = info.Mode()
 			b.ok(os.Chmod(b.at(name), 0))
 		}
-		b.settle()
+		b.idle()
 		for name, mode := range want {
 			if info, err := os.Lstat(b.at(name)); err != nil || info.Mode() != mode {
 				t.Errorf("%s has mode %v (%v), want %v", name, info.Mode(), err, mode)
@@ -168,7 +168,7 @@ func TestScanMendsTheModesOfDirectories(t *testing.T) {
 			t.Errorf("%s has mode %v (%v), want drwx------", disk.Private, info.Mode(), err)
 		}
 		for range 3 {
-			b.settle()
+			b.idle()
 			b.ok(b.Ack(b.must(b.lease("r")).ID))
 		}
 	})
@@ -178,7 +178,7 @@ func TestScanMendsTheModesOfDirectories(t *testing.T) {
 func TestRewindReplacesWhatHasItsName(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 40, Epochs: 1})
-		b.settle()
+		b.idle()
 		c := b.Cursor()
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
 		b.ok(unix.Mkfifo(b.at(cursorName), 0o666))
@@ -188,7 +188,7 @@ func TestRewindReplacesWhatHasItsName(t *testing.T) {
 		b.ok(err)
 		b.ok(json.Unmarshal(text, &got))
 		b.crash()
-		b.settle()
+		b.idle()
 		if l := b.must(b.lease("r")); l.Pos != 0 {
 			t.Errorf("got position %d, want 0", l.Pos)
 		}

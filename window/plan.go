@@ -291,19 +291,19 @@ func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*
 
 // removalsLocked returns the entries whose files to remove and, from time to time, those whose
 // files were open.
-func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
+func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (removeFile []*entry) {
 	n := min(len(w.burials), atOnce)
-	bury = slices.Clone(w.burials[:n])
+	removeFile = slices.Clone(w.burials[:n])
 	w.burials = slices.Delete(w.burials, 0, n)
 	if len(w.zombies) > 0 {
 		if now.Before(w.zombiesAt) {
 			alarm(w.zombiesAt)
 		} else {
-			bury = append(bury, w.zombies...)
+			removeFile = append(removeFile, w.zombies...)
 			w.zombies = nil
 		}
 	}
-	return bury
+	return removeFile
 }
 
 // readyLocked sets ready once readers can start.

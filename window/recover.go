@@ -277,7 +277,7 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 		return err
 	}
 	for _, name := range whole {
-		st, err := w.stage.landed(name)
+		st, err := w.stage.verified(name)
 		if err != nil {
 			return err
 		}
@@ -287,7 +287,7 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 			}
 		}
 		e := w.entryOf(name, st)
-		if e == nil || w.settled[e.seq] || e.before(w.low) || !w.landedHere(e, st, m) {
+		if e == nil || w.settled[e.seq] || e.before(w.low) || !w.verifiedHere(e, st, m) {
 			if _, err := w.stage.discard(name); err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	visible := err == nil && ready.Ino == st.Ino
 	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
 	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
-	if e != nil && !w.landedHere(e, st, m) && visible && !acked {
+	if e != nil && !w.verifiedHere(e, st, m) && visible && !acked {
 		// At once, before a reader finds it; recoverPending counts it while it is open. A file that
 		// a reader has claimed is checked when it comes back.
 		w.log.Warn("cannot prove that a shard's file was verified, fetching it again", "file", name)
@@ -389,7 +389,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 
 // landedHere reports whether the journal identifies a file as the one that was verified for its
 // position. It copies the digest and the mark from the journal.
-func (w *Window) landedHere(e *entry, st disk.Stat, m memory) bool {
+func (w *Window) verifiedHere(e *entry, st disk.Stat, m memory) bool {
 	is, known := m.sums[e.seq]
 	e.digest, e.mark = is.digest, is.mark
 	return known && w.stage.mark(st) == is.mark

@@ -98,7 +98,7 @@ func TestRecoveryAfterKillAtAnyStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-				b.settle()
+				b.idle()
 				tt.make(b)
 				b.crash()
 				s := b.Status()
@@ -109,7 +109,7 @@ func TestRecoveryAfterKillAtAnyStep(t *testing.T) {
 				}
 				var got []int
 				for range tt.deliver {
-					b.settle()
+					b.idle()
 					l, err := b.lease("s")
 					if err != nil {
 						t.Fatalf("after %v got %v, want %v", got, err, tt.deliver)
@@ -123,7 +123,7 @@ func TestRecoveryAfterKillAtAnyStep(t *testing.T) {
 					}
 					b.ok(b.Ack(l.ID))
 				}
-				b.settle()
+				b.idle()
 				if s := b.Status(); s.Peak > 20 {
 					t.Errorf("took %d bytes of 20", s.Peak)
 				}
@@ -135,17 +135,17 @@ func TestRecoveryAfterKillAtAnyStep(t *testing.T) {
 func TestOldPlanFileIsRemovedWhenReaderReleasesIt(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-		b.settle()
+		b.idle()
 		b.rename("ready/"+first, "claimed/r/"+first)
 		b.ok(os.WriteFile(b.at("ready", "e0007.END"), nil, 0o644)) // a foreign file
 		b.cfg.Manifest = "plan-2"
 		b.crash()
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Items[Ready] != 1 {
 			t.Errorf("got %+v, want the claimed one counted", s)
 		}
 		b.rename("claimed/r/"+first, "done/"+first)
-		b.settle()
+		b.idle()
 		b.advance(lookEvery)
 		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 2 {
 			t.Errorf("got %+v, want its room used", s)
@@ -170,7 +170,7 @@ func TestResumedFetchContinues(t *testing.T) {
 		if got := len(b.ls(".stager/incoming")); got != 2 { // one file and its progress records
 			t.Errorf("%d are left in incoming, want 2", got)
 		}
-		b.settle()
+		b.idle()
 		data, err := os.ReadFile(b.at("ready", "e0000-00000000-big"))
 		b.ok(err)
 		if data[16<<20-1] != 0 || data[16<<20] != 'a' {
@@ -278,7 +278,7 @@ func TestJournalNamesRoundTrip(t *testing.T) {
 }
 
 // A read error of the journal was treated as its end: the progress was lost, acknowledged shards
-// were delivered again, and nothing was logged.
+// were redelivered, and nothing was logged.
 func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	directory, err := disk.Open(dir, "test")
@@ -319,22 +319,22 @@ func TestAcknowledgedNeverExceedsDelivered(t *testing.T) {
 }
 
 // A loss of power left the stamp empty. The journal and the ends of epochs were then dropped, and
-// every acknowledged shard was delivered again.
+// every acknowledged shard was redelivered.
 func TestEmptyStampKeepsThePosition(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
 		b.ok(os.Truncate(b.at(".stager/plan"), 0))
 		b.crash()
-		b.settle()
+		b.idle()
 		if l := b.must(b.lease("r")); l.Pos != 1 {
 			t.Errorf("got position %d, want 1", l.Pos)
 		}
 		b.ok(os.Truncate(b.at(".stager/plan"), 0))
 		b.cfg.Manifest = "plan-2"
 		b.crash()
-		b.settle()
+		b.idle()
 		if l := b.must(b.lease("r")); l.Pos != 0 {
 			t.Errorf("got position %d of another plan, want 0", l.Pos)
 		}
@@ -349,7 +349,7 @@ func TestStartOnAFullDiskGoesOn(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // the machine is discarded anyway
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Dir: dir, Items: items(3, 64<<10), Size: 192 << 10, Epochs: 1})
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
 		others, err := os.Create(b.at("of-others"))
 		b.ok(err)

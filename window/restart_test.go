@@ -28,7 +28,7 @@ func (b *bench) bytes(l Lease) string {
 func (b *bench) readAll(epoch int) (positions int) {
 	b.t.Helper()
 	for range 20 {
-		b.settle()
+		b.idle()
 		l, err := b.lease("r")
 		if isEnd(err, epoch) {
 			return positions
@@ -58,7 +58,7 @@ func TestStartRemovesLinksFromOwnDirectories(t *testing.T) {
 			t.Run(kind+" in "+dir, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
 					b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-					b.settle()
+					b.idle()
 					victim := filepath.Join(t.TempDir(), "victim")
 					b.ok(os.WriteFile(victim, []byte("mine"), 0o600))
 					odd := b.at(disk.Private, dir, "x")
@@ -93,11 +93,11 @@ func TestStartIgnoresForeignFilesInOwnDirectories(t *testing.T) {
 				t.Run(kind+" in "+dir+" as "+name, func(t *testing.T) {
 					virtual(t, func(t *testing.T) {
 						b := newBench(t, Config{Items: items(3, 10), Size: 1 << 14, Epochs: 1})
-						b.settle()
+						b.idle()
 						b.ok(put(b.at(disk.Private, dir, name)))
 						for range 2 {
 							b.crash()
-							b.settle()
+							b.idle()
 						}
 						if got := b.readAll(0); got != 3 {
 							t.Errorf("%d positions were delivered, want 3", got)
@@ -114,7 +114,7 @@ func TestStartIgnoresForeignFilesInOwnDirectories(t *testing.T) {
 func TestStartIgnoresForeignEndOfEpoch(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
-		b.settle()
+		b.idle()
 		b.ok(os.WriteFile(b.at(disk.Private, "held", endName(0)), []byte("foreign"), 0o444))
 		b.crash()
 		if got := b.readAll(0); got != 3 {
@@ -155,7 +155,7 @@ func TestStartAcceptsOnlyVerifiedFiles(t *testing.T) {
 			t.Run(name+" in "+dir, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
 					b := newBench(t, Config{Items: items(2, 10), Size: 40, Epochs: 2})
-					b.settle() // the first epoch is published, the second lies in whole/
+					b.idle() // the first epoch is published, the second lies in whole/
 					files := b.ls(filepath.Join(disk.Private, dir))
 					if len(files) != 2 {
 						t.Fatalf("%s holds %q, want two shards of epoch %d", dir, files, epoch)
@@ -186,7 +186,7 @@ func TestPublishAcceptsOnlyTheVerifiedFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: items(2, 10), Size: 40, Epochs: 2})
-				b.settle()
+				b.idle()
 				files := b.ls(disk.Private + "/whole")
 				if len(files) != 2 {
 					t.Fatalf("whole/ holds %q, want the two shards of epoch 1", files)
@@ -207,13 +207,13 @@ func TestPublishAcceptsOnlyTheVerifiedFile(t *testing.T) {
 func TestLostClaimOfABroadcastShardIsFetchedAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 40, Epochs: 1, Groups: 2})
-		b.settle()
+		b.idle()
 		name := b.ls("ready")[0]
 		b.ok(os.MkdirAll(b.at("claimed", "v"), 0o777))
 		b.ok(os.Rename(b.at("ready", name), b.at("claimed", "v", name)))
-		b.settle()
+		b.idle()
 		b.ok(os.Remove(b.at(disk.Private, "held", name)))
-		b.settle()
+		b.idle()
 		for _, reader := range []string{"a", "b"} {
 			if l := b.must(b.lease(reader)); b.bytes(l) != "aaaaaaaaaa" {
 				t.Errorf("%s got another shard's bytes", reader)

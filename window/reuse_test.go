@@ -56,21 +56,21 @@ func TestReuseAvoidsFetches(t *testing.T) {
 func TestReuseSurvivesFileProtocolAndKills(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit})
-		b.settle()
+		b.idle()
 		name := func(pos int) string { return seq{0, pos}.fileName(b.cfg.Items[pos].Name) }
 		b.ok(os.Remove(b.at("ready", name(0))))
 		b.ok(os.Rename(b.at("ready", name(1)), b.at("done", name(1))))
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
-		b.settle()
+		b.idle()
 		b.want("done")
 		b.crash()
-		b.settle()
+		b.idle()
 		if got := len(b.ls(".stager/whole")); got != 3 {
 			t.Errorf("%d stay for epoch 1, want 3", got)
 		}
 		b.ok(os.Remove(b.at("ready", name(3)))) // between two scans
 		b.crash()
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000.END", "e0001-00000000-s00.tar", "e0001-00000001-s01.tar", "e0001-00000002-s02.tar", "e0001-00000003-s03.tar")
 		if b.fetcher.calls != 4 {
 			t.Errorf("%d fetches, want 4", b.fetcher.calls)
@@ -91,13 +91,13 @@ func TestReuseKeepsOpenFiles(t *testing.T) {
 			Items: items(4, 10), Size: 20, Epochs: 2, Reuse: ReusePin, Parallel: 1,
 			Order: func(epoch int) []int { return [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
 		})
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		file, err := os.Open(l.Path)
 		b.ok(err)
 		for range 3 {
 			b.ok(b.Ack(l.ID))
-			b.settle()
+			b.idle()
 			l, err = b.lease("r")
 			if err != nil {
 				break
@@ -107,7 +107,7 @@ func TestReuseKeepsOpenFiles(t *testing.T) {
 			t.Fatalf("got %v: an open file keeps the others out", err)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.Used > 20 {
 			t.Errorf("got %+v, want at most 20 bytes", s)
 		}
@@ -167,7 +167,7 @@ func TestReuseSkipsShardsAcknowledgedFarAhead(t *testing.T) {
 			b.ok(b.Rewind([]Cursor{c}, func(int) int { return 0 }))
 			b.crash()
 		}
-		b.settle()
+		b.idle()
 		b.ok(os.Remove(b.at(".stager", "journal")))
 		b.ok(os.Remove(b.at("ready", seq{1, 0}.fileName(two[0].Name))))
 		b.crash()

@@ -145,7 +145,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 // remove removes a file, wherever a reader moved it.
 func (w *Window) remove(e *entry) {
 	w.mu.Lock()
-	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.published
+	name, ino, at, acked, visible := e.name, e.ino, e.at, !e.planned, e.published
 	dropped := e.planned && e.leaving && e.item != orphan
 	next := e.carryOver
 	w.mu.Unlock()
@@ -159,27 +159,27 @@ func (w *Window) remove(e *entry) {
 	}
 	var gone, taken bool
 	var err error
-	if !shown {
+	if !visible {
 		if ino, err = w.stage.discard(name); ino == 0 {
 			gone = true
 		}
 	} else if dropped {
 		taken, err = w.stage.unshow(name, ino)
 	}
-	if shown && !taken && err == nil {
+	if visible && !taken && err == nil {
 		gone, err = w.stage.remove(name, ino, at, acked)
 	}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !shown && ino != 0 {
+	if !visible && ino != 0 {
 		e.published, e.ino = true, ino // it was retained from an epoch whose reader still has it open
 	}
 	if taken && err == nil && w.active[e.seq] == nil {
 		w.undropLocked(e)
 		return
 	}
-	w.buriedLocked(e, gone && err == nil, err)
+	w.removedLocked(e, gone && err == nil, err)
 }
 
 // loadOrder computes an epoch's order, which may take long.

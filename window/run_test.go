@@ -208,10 +208,10 @@ func TestLeasesExpireUnlessBound(t *testing.T) {
 func TestRestartKeepsLeasesForAWhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1, Reattach: 30 * time.Second})
-		b.settle()
+		b.idle()
 		acked, attached, silent := b.must(b.lease("r")), b.must(b.lease("r")), b.must(b.lease("r"))
 		b.crash()
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(acked.ID))
 		if l, err := b.Attach(attached.ID, true); err != nil || l != attached {
 			t.Errorf("got %+v (%v), want %+v", l, err, attached)
@@ -236,12 +236,12 @@ func TestLeaseExpiryIgnoresClockSetBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		time.Sleep(time.Hour)
 		b := newBench(t, cfg)
-		b.settle()
+		b.idle()
 		acked, attached, silent = b.must(b.lease("r")), b.must(b.lease("r")), b.must(b.lease("r"))
 	})
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, cfg)
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(acked.ID))
 		if l, err := b.Attach(attached.ID, false); err != nil || l != attached {
 			t.Errorf("got %+v (%v), want %+v", l, err, attached)
@@ -262,16 +262,16 @@ func TestLeaseExpiryIgnoresClockSetBack(t *testing.T) {
 func TestReturningReaderGetsItsLeaseAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
-		b.settle()
+		b.idle()
 		unheard, others := b.must(b.lease("r")), b.must(b.lease("s"))
 		b.crash()
-		b.settle()
+		b.idle()
 		if l := b.must(b.lease("r")); l.Pos != unheard.Pos || l.Attempt != 2 {
 			t.Errorf("got %+v, want position %d again", l, unheard.Pos)
 		}
 		b.ok(b.Ack(others.ID)) // leases of other readers are not touched
 		if s := b.Status(); s.Redelivered != 1 {
-			t.Errorf("%d shards were delivered again, want 1", s.Redelivered)
+			t.Errorf("%d shards were redelivered, want 1", s.Redelivered)
 		}
 	})
 }

@@ -88,7 +88,7 @@ func (s *localDir) glimpse(subdir *disk.Subdir, name string) (disk.Stat, error) 
 }
 
 // landed returns the Stat of a file or tree in whole/.
-func (s *localDir) landed(name string) (disk.Stat, error) {
+func (s *localDir) verified(name string) (disk.Stat, error) {
 	st, err := s.whole.Stat(name)
 	if err == nil && st.Dir {
 		var tree disk.TreeStat

@@ -32,12 +32,12 @@ func TestTreeIsAcknowledgedLikeAFile(t *testing.T) {
 			to := b.at("claimed", "v", "mine")
 			b.ok(os.MkdirAll(filepath.Dir(to), 0o777))
 			b.ok(os.Rename(path, to))
-			b.settle()
+			b.idle()
 			if s := b.Status(); s.Items[Leased] != 1 {
 				b.t.Errorf("claimed: got %v, want it leased", s.Items)
 			}
 			b.ok(os.Remove(filepath.Join(to, "0"))) // a partial removal is not an acknowledgement
-			b.settle()
+			b.idle()
 			if s := b.Status(); s.Items[Leased] != 1 || s.Acknowledged != 0 {
 				b.t.Errorf("half removed: got %v, want it leased", s.Items)
 			}
@@ -47,12 +47,12 @@ func TestTreeIsAcknowledgedLikeAFile(t *testing.T) {
 		for _, away := range []bool{false, true} {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: trees(2), Size: 6 * disk.Block, Epochs: 1})
-				b.settle()
+				b.idle()
 				b.ok(verb(b, b.at("ready", "e0000-00000000-s00")))
 				if away {
 					b.crash()
 				}
-				b.settle()
+				b.idle()
 				b.want("ready", "e0000-00000001-s01")
 				b.want("done")
 				b.want(".stager/held", "e0000-00000001-s01")
@@ -76,7 +76,7 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 			list[i].UpTo = true
 		}
 		b := newBench(t, Config{Items: list, Size: 4 * disk.Block, Epochs: 1, Parallel: 3})
-		b.settle()
+		b.idle()
 		// They take 1 and 2 of their 3 blocks. The third has no room before its actual size is
 		// known.
 		for _, when := range []string{"at first", "after a kill"} {
@@ -85,10 +85,10 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 				t.Errorf("%s: %d bytes are used, and %d were; want 3 blocks, and 4 at most", when, s.Used, s.Peak)
 			}
 			b.crash()
-			b.settle()
+			b.idle()
 		}
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.Used != 2*disk.Block {
 			t.Errorf("%d bytes are used when 1 of 3 blocks went", s.Used)
 		}
@@ -99,7 +99,7 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 func TestTreeKeepsSpaceOfMappedFile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int { return []int{1, 2, 0} }})
-		b.settle()
+		b.idle()
 		if !b.stage.seesOpen {
 			t.Fatal("this file system does not report open files")
 		}
@@ -131,7 +131,7 @@ func TestTreeKeepsSpaceOfMappedFile(t *testing.T) {
 func TestTreeKeepsReadersFiles(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(1), Size: 3 * disk.Block, Epochs: 1})
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		b.ok(os.WriteFile(filepath.Join(l.Path, "sub", "cache"), []byte("theirs"), 0o644))
 		b.ok(b.Ack(l.ID))
@@ -198,7 +198,7 @@ func TestTreeRecoversFromKill(t *testing.T) {
 	} {
 		virtual(t, func(t *testing.T) {
 			b := newBench(t, Config{Items: trees(2), Size: 9 * disk.Block, Epochs: 1})
-			b.settle()
+			b.idle()
 			tt.do(b)
 			b.crash()
 			b.advance(time.Minute)

@@ -8,7 +8,7 @@ import (
 // A lease records which shards a reader holds, not how far it has read them. Only the trainer knows
 // that, often just as the number of samples used since the job began. The number identifies the
 // exact sample if there is a single order of samples: the shards of this node's part, delivered to
-// one reader. Otherwise leased shards are delivered again from their start: samples repeat, and
+// one reader. Otherwise leased shards are redelivered from their start: samples repeat, and
 // none is lost.
 
 // Used is a position whose first Samples samples are used.
@@ -54,7 +54,7 @@ func (w *Window) samples(a seq, item int) int {
 
 // Reached returns the cursor for the moment when the trainer had used seen samples of this part
 // since the job began. Shards after that point are unfinished again, even if a reader that ran
-// ahead has acknowledged them. Shards before it that were not acknowledged are delivered again and
+// ahead has acknowledged them. Shards before it that were not acknowledged are redelivered and
 // are listed in Used: only the trainer may skip their samples, because only it knows whether it
 // uses them in order. If the count does not identify a point, Reached returns c and sets only
 // Again, to the reason.

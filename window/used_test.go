@@ -35,7 +35,7 @@ func TestSampleCountLocatesPosition(t *testing.T) {
 		}, Cursor{Again: "not read by one reader"}},
 		{"of one that refused a shard", 23, nil, func(b *bench) {
 			b.ok(b.Nack(b.must(b.lease("r")).ID, "torn"))
-			b.settle()
+			b.idle()
 			b.must(b.lease("r"))
 		}, Cursor{Again: "once each"}},
 		{"before the epoch", 49, nil, func(b *bench) { b.take(1, map[seq]int{}) }, Cursor{Again: "1 fewer than the epochs before 1 contain"}},
@@ -97,7 +97,7 @@ func (tr *trainer) use(n, lag int) bool {
 				tr.b.ok(tr.b.Ack(tr.held[0].ID))
 				tr.held = tr.held[1:]
 			}
-			tr.b.settle()
+			tr.b.idle()
 			l, err := tr.b.lease("r")
 			switch {
 			case isEnd(err, tr.b.cfg.Epochs-1):
@@ -132,7 +132,7 @@ func TestSamplesAreUsedOnceAcrossKills(t *testing.T) {
 					if round > 0 {
 						b.ok(b.Rewind(cursors, func(pos int) int { return pos % 2 }))
 						b.crash()
-						b.settle()
+						b.idle()
 					}
 					tr := &trainer{b: b, used: map[Used]int{}}
 					if round == 3 {
@@ -183,7 +183,7 @@ func TestSampleCountIsRejectedAfterNodesChanged(t *testing.T) {
 			b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
 			b.crash()
 			b.crash()
-			b.settle()
+			b.idle()
 			c := b.Cursor()
 			if own := at.Used[0].Pos%2 == i; !c.Recut || own != (len(c.Used) == 1) {
 				t.Errorf("node %d: got %+v, want it recut, and what is used of its own part", i, c)

@@ -28,14 +28,14 @@ func TestPositionsOfOtherNodesAreSkipped(t *testing.T) {
 			t.Errorf("got the plan %s, want %s", got, want)
 		}
 		for _, samples := range []int{3, 1} {
-			b.settle()
+			b.idle()
 			l := b.must(b.lease("r"))
 			if l.Samples != samples {
 				t.Errorf("%s: got %d samples, want %d", l.Name, l.Samples, samples)
 			}
 			b.ok(b.Ack(l.ID))
 		}
-		b.settle()
+		b.idle()
 		if _, err := b.lease("r"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end of epoch 0", err)
 		}
@@ -48,7 +48,7 @@ func TestShardsArriveInOrderAndLeaveWhenAcknowledged(t *testing.T) {
 			Items: items(4, 10), Size: 25, Epochs: 1,
 			Order: func(int) []int { return []int{2, 0, 3, 1} },
 		})
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000-00000000-s02.tar", "e0000-00000001-s00.tar")
 		l := b.must(b.lease("r"))
 		want := Lease{
@@ -66,14 +66,14 @@ func TestShardsArriveInOrderAndLeaveWhenAcknowledged(t *testing.T) {
 		}
 		b.ok(b.Ack(l.ID))
 		b.ok(b.Ack(l.ID)) // a repeated request
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000-00000001-s00.tar", "e0000-00000002-s03.tar")
 		for _, name := range []string{"s00.tar", "s03.tar", "s01.tar"} {
 			if l = b.must(b.lease("r")); l.Name != name {
 				t.Errorf("got %s, want %s", l.Name, name)
 			}
 			b.ok(b.Ack(l.ID))
-			b.settle()
+			b.idle()
 		}
 		if _, err := b.lease("r"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end of epoch 0", err)
@@ -92,19 +92,19 @@ func TestShardsArriveInOrderAndLeaveWhenAcknowledged(t *testing.T) {
 func TestEpochEndIsReportedOncePerReader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 100, Epochs: 2})
-		b.settle()
+		b.idle()
 		a0, b0 := b.must(b.lease("a")), b.must(b.lease("b"))
 		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
 		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar") // epoch 1 is fetched but not published
 		b.ok(b.Ack(a0.ID))
-		b.settle()
+		b.idle()
 		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
 		b.ok(b.Ack(b0.ID))
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000.END", "e0001-00000000-s00.tar", "e0001-00000001-s01.tar")
 		for _, reader := range []string{"a", "b"} {
 			if _, err := b.lease(reader); !isEnd(err, 0) {
@@ -112,14 +112,14 @@ func TestEpochEndIsReportedOncePerReader(t *testing.T) {
 			}
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		a1, b1 := b.must(b.lease("a")), b.must(b.lease("b"))
 		if a1.Epoch != 1 || b1.Epoch != 1 {
 			t.Errorf("got epochs %d and %d, want 1", a1.Epoch, b1.Epoch)
 		}
 		b.ok(b.Ack(a1.ID))
 		b.ok(b.Ack(b1.ID))
-		b.settle()
+		b.idle()
 		for range 3 { // every call after the last epoch
 			if _, err := b.lease("a"); !isEnd(err, 1) {
 				t.Errorf("got %v, want the end of epoch 1", err)
@@ -129,7 +129,7 @@ func TestEpochEndIsReportedOncePerReader(t *testing.T) {
 			t.Errorf("got %v, want the end of epoch 1", err)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if _, err := b.lease("b"); !isEnd(err, 1) {
 			t.Errorf("after a restart got %v, want the end of epoch 1", err)
 		}
@@ -141,14 +141,14 @@ func TestEpochEndIsReportedOncePerReader(t *testing.T) {
 func TestEpochEndIsReportedOnceAcrossKill(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
-		b.settle()
+		b.idle()
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
 		if _, err := b.lease("r"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end of epoch 0", err)
 		}
 		b.want("ready", "e0000-00000000-s00.tar") // nothing was removed yet
 		b.crash()
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000.END", "e0001-00000000-s00.tar")
 		if l, err := b.lease("r"); err != nil || l.Epoch != 1 {
 			t.Errorf("got %+v, %v; want the shard of epoch 1", l, err)
@@ -163,7 +163,7 @@ func TestEpochEndIsReportedOnceAcrossKill(t *testing.T) {
 func TestEpochEndIsReportedOnceFromFilesAlone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
-		b.settle()
+		b.idle()
 		l := b.must(b.lease("r"))
 		full, err := os.Open(b.at(journalName)) // opened read-only, so that writes fail
 		b.ok(err)
@@ -176,7 +176,7 @@ func TestEpochEndIsReportedOnceFromFilesAlone(t *testing.T) {
 			t.Errorf("got %v, want the end of epoch 0", err)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if l, err := b.lease("r"); err != nil || l.Epoch != 1 {
 			t.Errorf("got %+v, %v; want the shard of epoch 1", l, err)
 		}
@@ -218,7 +218,7 @@ func TestRejectedShardIsRedeliveredThenQuarantined(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, onBad := range []string{BadFail, BadSkip} {
 			b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1, OnBad: onBad})
-			b.settle()
+			b.idle()
 			for attempt := 1; attempt <= 3; attempt++ {
 				l := b.must(b.lease("r"))
 				if l.Pos != 0 || l.Attempt != attempt {
@@ -226,13 +226,13 @@ func TestRejectedShardIsRedeliveredThenQuarantined(t *testing.T) {
 				}
 				if attempt == 2 {
 					b.crash() // the failures are counted across a restart
-					b.settle()
+					b.idle()
 					b.ok(b.Return(l.ID))
 				} else {
 					b.ok(b.Nack(l.ID, "corrupt"))
 				}
 			}
-			b.settle()
+			b.idle()
 			s := b.Status()
 			if onBad == BadFail {
 				// The crash resets the reader's own count.
@@ -250,7 +250,7 @@ func TestRejectedShardIsRedeliveredThenQuarantined(t *testing.T) {
 				t.Errorf("got %+v, want s00.tar skipped", s)
 			}
 			b.crash()
-			b.settle()
+			b.idle()
 			b.ok(b.Ack(b.must(b.lease("r")).ID))
 			if _, err := b.lease("r"); !isEnd(err, 0) || len(b.Status().Skipped) != 1 {
 				t.Errorf("got %v and %+v, want the end, and one skipped", err, b.Status())
@@ -266,7 +266,7 @@ func TestReadersDyingTogetherCountOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, groups := range []int{1, 4} {
 			b := newBench(t, Config{Items: items(1, 10), Size: 10, Epochs: 1, Groups: groups})
-			b.settle()
+			b.idle()
 			die := func(worker rune) {
 				b.ok(b.Return(b.must(b.lease("worker-" + string(worker))).ID))
 				b.advance(3 * time.Second)
@@ -309,7 +309,7 @@ func TestFailedFetchesAreRetried(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1, OnBad: BadSkip})
 				b.fetcher.script[0] = tt.script
-				b.settle()
+				b.idle()
 				for waited := time.Duration(0); waited < tt.after; waited += 50 {
 					if _, err := b.lease("r"); !isWait(err, tt.cause) && tt.cause != CauseDisk {
 						t.Fatalf("after %d ms got %v, want to wait for %s", waited, err, tt.cause)
@@ -374,7 +374,7 @@ func TestMinFreeDropsTheLatestShard(t *testing.T) {
 func TestRollingReplacesTheOldest(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute})
-		b.settle()
+		b.idle()
 		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar", "e0000-00000002-s02.tar")
 		var no *ReleaseError
 		if _, err := b.lease("r"); !errors.As(err, &no) {
@@ -403,7 +403,7 @@ func TestRollingReplacesTheOldest(t *testing.T) {
 			t.Errorf("got %+v, want 3 ready", s)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if s := b.Status(); s.Items[Ready] != 3 || s.Used != 30 {
 			t.Errorf("after a restart got %+v, want the same 3", s)
 		}
@@ -413,12 +413,12 @@ func TestRollingReplacesTheOldest(t *testing.T) {
 func TestReleaseNeverKeepsAll(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 90, Release: ReleaseNever})
-		b.settle()
+		b.idle()
 		if s := b.Status(); !s.Done || !s.Ready || s.Items[Ready] != 9 {
 			t.Errorf("got %+v, want all ready and done", s)
 		}
 		b.crash()
-		b.settle()
+		b.idle()
 		if s := b.Status(); !s.Done || b.fetcher.calls != 9 {
 			t.Errorf("after a restart %d fetches and %+v, want 9 and done", b.fetcher.calls, s)
 		}
@@ -456,12 +456,12 @@ func TestReadyAfterMinReadyOrWhenFull(t *testing.T) {
 		if b.Ready() {
 			t.Error("ready before 5 files are")
 		}
-		b.settle()
+		b.idle()
 		if !b.Ready() {
 			t.Error("not ready with all files there")
 		}
 		b = newBench(t, Config{Items: items(9, 10), Size: 30, MinReady: MinReady{Files: 5}})
-		b.settle()
+		b.idle()
 		if !b.Ready() {
 			t.Error("not ready with all there that fits")
 		}

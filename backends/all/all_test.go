@@ -6,7 +6,7 @@ import (
 	"github.com/stager-dev/stager/backends/all"
 )
 
-func TestExamplesAreRight(t *testing.T) {
+func TestExamplesAreValid(t *testing.T) {
 	r := all.Registry()
 	if len(r.Schemes()) == 0 {
 		t.Fatal("no protocol is registered")

@@ -21,7 +21,7 @@ func TestContentsAreTheSameFromAnyOffset(t *testing.T) {
 	}
 }
 
-func TestSumOfContentsIsThatOfTheirBytes(t *testing.T) {
+func TestChecksumOfContentsMatchesBytes(t *testing.T) {
 	for _, size := range []int64{0, 1, 1048808, 1048809, 5<<20 + 3} {
 		c := conformance.ContentsOf("k", size)
 		for _, a := range []backends.Algorithm{backends.CRC64NVME, backends.CRC64ECMA, backends.CRC32C, backends.CRC32, backends.SHA256} {

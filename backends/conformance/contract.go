@@ -60,27 +60,27 @@ var checks = []struct {
 	name string
 	run  func(*check)
 }{
-	{"the facts about the store make sense", capabilitiesAreSane},
-	{"a missing key is not there", missingKey},
-	{"objects of all sizes come back as they were written", sizes},
-	{"a write answers what stat tells later", putReturnsStat},
-	{"odd names come back as they were given", oddKeys},
+	{"the capabilities of the store are consistent", capabilitiesAreSane},
+	{"a missing key is reported as missing", missingKey},
+	{"objects of all sizes round-trip", sizes},
+	{"a write returns what stat returns later", putReturnsStat},
+	{"unusual names round-trip", oddKeys},
 	{"a listing ascends and ends at its prefix", listOrder},
-	{"a long listing is whole", listLong},
+	{"a long listing is complete", listLong},
 	{"a listing can be left in the middle", listLeft},
 	{"a listing reports what is removed under way", listRemoved},
-	{"a range is what was asked for", ranges},
-	{"a range that does not fit is an error", rangesUnfit},
+	{"a range returns the requested bytes", ranges},
+	{"a range outside the object is an error", rangesUnfit},
 	{"a stream can be read in bits and left early", oddReading},
-	{"a version that is gone is refused", versionRemoved},
-	{"a change between two ranges is noticed", changeBetweenRanges},
+	{"a version that was replaced is rejected", versionRemoved},
+	{"a change between two ranges is detected", changeBetweenRanges},
 	{"a change under way mixes no versions", changeUnderWay},
 	{"nothing is seen before its commit", unseenBeforeCommit},
 	{"an aborted write leaves nothing", abortLeavesNothing},
 	{"a write of another size than announced fails", sizeNotKept},
 	{"a commit replaces what was there", commitReplaces},
 	{AtOnce, commitReplacesAtOnce},
-	{"a key that is taken is kept, if asked", ifAbsent},
+	{"an existing key is kept, if requested", ifAbsent},
 	{OneWinner, ifAbsentAtOnce},
 	{VersionKept, ifVersion},
 	{OneReplaces, ifVersionAtOnce},
@@ -90,7 +90,7 @@ var checks = []struct {
 	{AnyOrder, partsAnyOrder},
 	{"a delete removes one key, and may be repeated", deleteTwice},
 	{"a name stands for an object or a directory", subAndSelf},
-	{"a call that is cancelled before does nothing", cancelledBefore},
+	{"a canceled call does nothing", cancelledBefore},
 	{"a read can be cancelled", cancelledReading},
 	{"a write can be cancelled", cancelledWriting},
 	{"many at once do not disturb each other", manyAtOnce},
@@ -230,7 +230,7 @@ func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 	}
 	want := ContentsOf(seed, size)
 	to := &comparing{want: want}
-	told, err := c.store.ReadRange(c.ctx, obj, 0, size, to, nil)
+	stated, err := c.store.ReadRange(c.ctx, obj, 0, size, to, nil)
 	if err != nil {
 		c.Errorf("reading %q: %v", obj.Key, err)
 		return
@@ -238,9 +238,9 @@ func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 	if to.wrong > 0 || to.bytes != size {
 		c.corrupt("%q: %d bytes of %d came, %d blocks were wrong, the first at %d", obj.Key, to.bytes, size, to.wrong, to.first)
 	}
-	for _, sum := range []backends.Checksum{told, obj.Sum} {
+	for _, sum := range []backends.Checksum{stated, obj.Sum} {
 		if !sum.IsZero() && sum != want.Sum(sum.Algorithm) {
-			c.corrupt("%q: the store tells %v, but its bytes have %v", obj.Key, sum, want.Sum(sum.Algorithm))
+			c.corrupt("%q: the store returns %v, but its bytes have %v", obj.Key, sum, want.Sum(sum.Algorithm))
 		}
 	}
 }

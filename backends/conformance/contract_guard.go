@@ -98,7 +98,7 @@ func swapRounds(c *check) {
 			c.Fatalf("%q of %d writers won in round %d, want one", won, writers, round)
 		}
 		if is := c.stat("d/k"); is.Version != wrote.Version {
-			c.Errorf("after round %d the version is %q, and the winner was told %q", round, is.Version, wrote.Version)
+			c.Errorf("after round %d the version is %q, but the winner got %q", round, is.Version, wrote.Version)
 		}
 		c.wantContents(c.stat("d/k"), won[0], size)
 		before = wrote

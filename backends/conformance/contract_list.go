@@ -107,8 +107,8 @@ func listRemoved(c *check) {
 		}
 	}
 	for _, key := range []string{"d/e/x", "f"} {
-		told := slices.ContainsFunc(reported, func(r string) bool { return r == key || strings.HasSuffix(r, "/") && strings.HasPrefix(key, r) })
-		if !told && !slices.Contains(listed, key) {
+		stated := slices.ContainsFunc(reported, func(r string) bool { return r == key || strings.HasSuffix(r, "/") && strings.HasPrefix(key, r) })
+		if !stated && !slices.Contains(listed, key) {
 			c.Errorf("%q was removed under way: listed %q, reported %q; want it in one of them", key, listed, reported)
 		}
 	}
@@ -160,7 +160,7 @@ func listLeft(c *check) {
 	c.within("list", func() {
 		for _, err := range c.backend.List(ctx, c.prefix) {
 			if last != nil {
-				c.Errorf("after the error %v the list goes on", last)
+				c.Errorf("after the error %v the list continues", last)
 			}
 			if last = err; err == nil {
 				n++

@@ -61,7 +61,7 @@ func ranges(c *check) {
 		if _, err := c.store.ReadRange(c.ctx, obj, r.off, r.n, to, nil); err != nil {
 			c.Errorf("ReadRange of %d bytes at %d: %v", r.n, r.off, err)
 		} else if !bytes.Equal(to[r.off:][:len(exp)], exp) {
-			c.corrupt("ReadRange of %d bytes at %d brings others than those of the object", r.n, r.off)
+			c.corrupt("ReadRange of %d bytes at %d returns other bytes than the object has", r.n, r.off)
 		}
 	}
 	if got, err := c.readAll(c.ctx, c.put("empty", "", 0), 0, -1); err != nil || len(got) > 0 {

@@ -54,15 +54,15 @@ func TestContractFindsBrokenStores(t *testing.T) {
 		check string // the check that must fail
 	}{
 		{"a whole store", func(m *mem.Backend) backends.Backend { return m }, ""},
-		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that is gone is refused"},
-		{"reads any version between ranges", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a change between two ranges is noticed"},
-		{"ends streams early and silently", func(m *mem.Backend) backends.Backend { return early{m} }, "a range that does not fit is an error"},
+		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that was replaced is rejected"},
+		{"reads any version between ranges", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a change between two ranges is detected"},
+		{"ends streams early and silently", func(m *mem.Backend) backends.Backend { return early{m} }, "a range outside the object is an error"},
 		{"lists directories, not keys, in order", func(m *mem.Backend) backends.Backend { return byDir{m} }, "a listing ascends and ends at its prefix"},
-		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "a key that is taken is kept, if asked"},
+		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "an existing key is kept, if requested"},
 		{"lets eight win", func(m *mem.Backend) backends.Backend { return careless{m} }, "of eight writers of a free key one wins"},
 		{"replaces any version", func(m *mem.Backend) backends.Backend { return unguarded{m} }, conformance.VersionKept},
 		{"lets eight replace a version", func(m *mem.Backend) backends.Backend { return unguarded{m} }, conformance.OneReplaces},
-		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "objects of all sizes come back as they were written"},
+		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "objects of all sizes round-trip"},
 		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "a read can be cancelled"},
 	} {
 		synctest.Test(t, func(t *testing.T) { // for the pauses between retries

@@ -22,16 +22,16 @@ var inspections = []struct {
 	name string
 	run  func(*inspection)
 }{
-	{"the facts about the store make sense", func(i *inspection) { capabilitiesAreSane(&i.check) }},
+	{"the capabilities of the store are consistent", func(i *inspection) { capabilitiesAreSane(&i.check) }},
 	{"a listing ascends and ends at its prefix", inspectListing},
 	{"a listing can be left in the middle", inspectLeftListing},
-	{"stat tells what the listing told", inspectStat},
-	{"a missing key is not there", inspectMissing},
-	{"a range is what was asked for", inspectRanges},
-	{"a range that does not fit is an error", inspectUnfit},
+	{"stat returns what the listing returned", inspectStat},
+	{"a missing key is reported as missing", inspectMissing},
+	{"a range returns the requested bytes", inspectRanges},
+	{"a range outside the object is an error", inspectUnfit},
 	{"a stream can be read in bits and left early", inspectLeftStream},
-	{"bytes have the checksum that the store tells", inspectSums},
-	{"a version that is gone is refused", inspectVersion},
+	{"bytes match the checksum of the store", inspectSums},
+	{"a version that was replaced is rejected", inspectVersion},
 	{"a read can be cancelled", inspectCancel},
 	{"broken streams are resumed", inspectBroken},
 }
@@ -164,7 +164,7 @@ func inspectLeftStream(i *inspection) {
 
 // inspectSums reads whole objects, up to 64 MiB each.
 func inspectSums(i *inspection) {
-	told := 0
+	stated := 0
 	for _, obj := range i.objects {
 		a := obj.Sum.Algorithm
 		if a == "" {
@@ -181,13 +181,13 @@ func inspectSums(i *inspection) {
 		if sum.Algorithm != a || obj.Size == 0 {
 			continue
 		}
-		told++
+		stated++
 		if got := backends.SumOf(a, h); got != sum {
-			i.corrupt("%q: the store tells %v, but its bytes have %v", obj.Key, sum, got)
+			i.corrupt("%q: the store returns %v, but its bytes have %v", obj.Key, sum, got)
 		}
 	}
-	if told == 0 {
-		i.Skipf("the store tells no checksum of these objects")
+	if stated == 0 {
+		i.Skipf("the store has no checksums of these objects")
 	}
 }
 
@@ -239,6 +239,6 @@ func inspectBroken(i *inspection) {
 	if _, err := store.ReadRange(i.ctx, obj, 0, int64(len(want)), got, nil); err != nil {
 		i.Errorf("a stream that breaks: %v", err)
 	} else if !bytes.Equal(got, want) {
-		i.corrupt("a stream that breaks brings other bytes of %q", obj.Key)
+		i.corrupt("a stream that breaks returns other bytes of %q", obj.Key)
 	}
 }

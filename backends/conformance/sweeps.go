@@ -43,7 +43,7 @@ func Sweeps(t TB, killed, store *backends.Store) {
 		t.Errorf("after the sweep there are %q, want that of the writer that lives", left)
 	}
 	if left := orphans(t, store, "", false); len(left) != 2 || !strings.HasPrefix(left[0], "other/") {
-		t.Errorf("a sweep of one prefix leaves %q, want also what is beside it", left)
+		t.Errorf("a sweep of one prefix leaves %q, want also what is outside of it", left)
 	}
 	live.finish(t, store)
 	orphans(t, store, "", true)
@@ -60,7 +60,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 	ids := make(map[string]string) // by key
 	half := func(key string) (token string) {
 		b, prefix := killed.Backend()
-		w, err := b.(backends.PartCreator).CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size, Begun: func(id, told string) { ids[key], token = id, told }})
+		w, err := b.(backends.PartCreator).CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size, Begun: func(id, stated string) { ids[key], token = id, stated }})
 		for _, off := range []int64{0, size / 2} {
 			if err == nil {
 				err = w.WritePart(t.Context(), off, io.NewSectionReader(ContentsOf(key, size), off, size/4))
@@ -74,7 +74,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 		}
 		return token
 	}
-	tokens := []string{half("same"), half("changed"), half("swept"), "a token of nobody"}
+	tokens := []string{half("same"), half("changed"), half("swept"), "a token without an owner"}
 	if err := killed.Close(); err != nil {
 		t.Errorf("closing the store of the writer that was killed: %v", err)
 	}
@@ -95,7 +95,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 		begun := 0
 		obj, err := store.Put(t.Context(), tt.key, src, size, backends.CreateOptions{Resume: tokens[i], Begun: func(string, string) { begun++ }})
 		if err != nil || begun != 1 {
-			t.Errorf("going on with %q: %v, and %d tokens were told, want 1", tt.key, err, begun)
+			t.Errorf("resuming %q: %v, and %d tokens were reported, want 1", tt.key, err, begun)
 			continue
 		}
 		if got := src.n.Load(); got != tt.sent {

@@ -33,11 +33,11 @@ var kinds = []struct {
 		syscall.ESTALE, syscall.EIO, syscall.ETIMEDOUT, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY,
 		syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EREMOTEIO, syscall.EMFILE, syscall.ENFILE,
 	}, ""},
-	{backends.Invalid, []syscall.Errno{syscall.ENOTDIR}, "a part of the key is a file, so nothing can be below it"},
+	{backends.Invalid, []syscall.Errno{syscall.ENOTDIR}, "a parent of the key is a file"},
 	{backends.Invalid, []syscall.Errno{syscall.EISDIR}, "a directory has this name"},
-	{backends.Invalid, []syscall.Errno{syscall.ENAMETOOLONG}, "file systems take at most 255 bytes between two slashes"},
-	{backends.Invalid, []syscall.Errno{syscall.EINVAL, syscall.EILSEQ}, "the file system does not take this name"},
-	{backends.Invalid, []syscall.Errno{syscall.ELOOP}, "symbolic links lead in a circle"},
+	{backends.Invalid, []syscall.Errno{syscall.ENAMETOOLONG}, "file systems allow at most 255 bytes between two slashes"},
+	{backends.Invalid, []syscall.Errno{syscall.EINVAL, syscall.EILSEQ}, "the file system does not allow this name"},
+	{backends.Invalid, []syscall.Errno{syscall.ELOOP}, "symbolic links form a cycle"},
 }
 
 // classify converts an operating system error to a *backends.Error.
@@ -64,7 +64,7 @@ func classify(op, key string, err error) error {
 	}
 	if escapes(err) {
 		return backends.Errorf(backends.Permission, op, key,
-			"it is a symbolic link that leads out of the directory; give the directory it leads to as a store of its own")
+			"it is a symbolic link that points outside the directory; use the target directory as a separate store")
 	}
 	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: err}
 }
@@ -97,13 +97,13 @@ func checkKey(op, key string) error {
 	case !fs.ValidPath(key) || key == ".":
 		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
 	case strings.ContainsRune(key, 0):
-		why = "it has a zero byte in it"
+		why = "it contains a zero byte"
 	case hidden(key):
-		why = fmt.Sprintf("the names %s and %s… are stager's own", private, Temporary)
+		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, Temporary)
 	default:
 		return nil
 	}
-	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
+	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
 }
 
 // hidden reports whether key is reserved for stager.

@@ -19,7 +19,7 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name: "file", Summary: "a mounted or local directory: PersistentVolume, NFS or EFS mount, disk",
 		Example:     "file:///mnt/source/",
-		Credentials: "The files' owner and mode decide: run as a user who may, or change them.",
+		Credentials: "Access depends on the owner and mode of the files: run as a permitted user, or change them.",
 		Open:        open,
 	}
 }
@@ -27,7 +27,7 @@ func Scheme() backends.Scheme {
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	if t.Host != "" || t.User != "" {
 		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "",
-			"a file URL has three slashes, file:///path, and names no host; a directory of another machine is mounted here first")
+			"a file URL has three slashes, file:///path, and no host; mount a directory of another machine first")
 	}
 	dir := filepath.Clean("/" + t.Path)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -220,7 +220,7 @@ func (r *reader) begin(off, n int64) error {
 		return err
 	}
 	if off < 0 || off > info.Size() {
-		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", off, info.Size())
+		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d is outside the file of %d bytes", off, info.Size())
 	}
 	r.at, r.left = off, info.Size()-off
 	if n > r.left {
@@ -233,7 +233,7 @@ func (r *reader) begin(off, n int64) error {
 
 func (r *reader) compare(info fs.FileInfo) error {
 	if is := describe(r.key, info).Version; is != r.want {
-		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed after it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }

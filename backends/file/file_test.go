@@ -79,7 +79,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-func TestDirThatIsMissing(t *testing.T) {
+func TestDirMissing(t *testing.T) {
 	s := store(t, "file://"+t.TempDir()+"/not/yet/")
 	for _, err := range s.List(t.Context(), "") {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +134,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, key := range []string{"escape", "escapes/secret"} {
 		_, err := s.Stat(t.Context(), key)
-		if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "leads out of the directory") {
+		if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "points outside the directory") {
 			t.Errorf("stat of %s: got %v, want kind permission and the reason", key, err)
 		}
 		if _, err := s.PutBytes(t.Context(), "escapes/new", nil, backends.CreateOptions{}); err == nil {
@@ -145,7 +145,7 @@ func TestLinks(t *testing.T) {
 	for _, err := range s.List(t.Context(), "") {
 		last = err
 	}
-	if !strings.Contains(fmt.Sprint(last), "leads out of the directory") {
+	if !strings.Contains(fmt.Sprint(last), "points outside the directory") {
 		t.Errorf("list with a link that leads out: got %v, want the reason", last)
 	}
 }
@@ -166,7 +166,7 @@ func TestOwnNamesAreNoObjects(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreTaken(t *testing.T) {
+func TestNamesTaken(t *testing.T) {
 	s := store(t, "file://"+t.TempDir())
 	put := func(key string) error {
 		_, err := s.PutBytes(t.Context(), key, []byte("x"), backends.CreateOptions{})
@@ -176,8 +176,8 @@ func TestNamesThatAreTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, words := range map[string]string{
-		"a/b":                    "nothing can be below it",
-		"a/b/c":                  "nothing can be below it",
+		"a/b":                    "a parent of the key is a file",
+		"a/b/c":                  "a parent of the key is a file",
 		"d":                      "a directory has this name",
 		strings.Repeat("n", 256): "at most 255 bytes",
 	} {
@@ -195,7 +195,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 }
 
 // A file that is written in place, not replaced, could yield a mixture.
-func TestChangeInPlaceUnderWay(t *testing.T) {
+func TestChangeInPlaceDuringRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/k", strings.Repeat("old.", 1000))
 	b := file.New(dir)
@@ -232,7 +232,7 @@ func TestChangeInPlaceUnderWay(t *testing.T) {
 	}
 }
 
-func TestEmptyDirsGo(t *testing.T) {
+func TestEmptyDirsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s := store(t, "file://"+dir)
 	for _, key := range []string{"a/b/c/x", "a/y"} {

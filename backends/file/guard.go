@@ -159,7 +159,7 @@ func tryLock(root *os.Root, name string, create int) (*os.File, error) {
 func flock(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOLCK) {
-		return backends.Errorf(backends.Unsupported, "commit", file.Name(), "this file system has no locks, which a conditional write needs: %w", err)
+		return backends.Errorf(backends.Unsupported, "commit", file.Name(), "this file system does not support locks, which conditional writes require: %w", err)
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
 }
 
 // In a directory that others can write to, the name of the lock file may be taken by anything.
-func TestLockFileThatIsNoFile(t *testing.T) {
+func TestLockFileNotRegular(t *testing.T) {
 	for what, plant := range map[string]func(name string) error{
 		"a link": func(name string) error { return os.Symlink("secret", name) },
 		"a pipe": func(name string) error { return syscall.Mkfifo(name, 0o666) },

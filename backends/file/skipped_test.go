@@ -48,7 +48,7 @@ func TestListReportsWhatItSkips(t *testing.T) {
 }
 
 // A file that was overwritten and whose modification time was reset had the old version.
-func TestVersionChangesWithBytesWhoseTimeIsPutBack(t *testing.T) {
+func TestVersionChangesEvenIfTimeIsReset(t *testing.T) {
 	dir := t.TempDir()
 	b := openFile(t, dir)
 	name, past := filepath.Join(dir, "a"), time.Now().Add(-time.Hour)

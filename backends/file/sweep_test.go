@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-func TestSweepRemovesWhatIsOver(t *testing.T) {
+func TestSweepRemovesOrphans(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
 		Temporary + "root", "step-1/" + Temporary + "a", "step-1/deep/" + Temporary + "b", "step-1/kept",

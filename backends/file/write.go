@@ -103,7 +103,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
-			"%d bytes were announced and %d written", u.opts.Size, size)
+			"%d bytes were announced but %d were written", u.opts.Size, size)
 	}
 	for _, step := range []func(context.Context) error{u.sync, u.publish, u.syncDirs} {
 		if err := step(ctx); err != nil {
@@ -122,7 +122,7 @@ func (u *upload) sync(context.Context) error {
 	if err := u.file.Sync(); err != nil {
 		err = classify("commit", u.key, err)
 		if backends.KindOf(err).Retryable() {
-			err = backends.Errorf(backends.Corrupt, "commit", u.key, "the disk did not take the bytes: %w", err)
+			err = backends.Errorf(backends.Corrupt, "commit", u.key, "cannot write to disk: %w", err)
 		}
 		u.over = err
 		_ = u.dropLocked() // the error that led here is more useful
@@ -301,7 +301,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	}
 	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
 		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
 	}
 	buf := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buf)

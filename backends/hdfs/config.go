@@ -25,15 +25,15 @@ import (
 func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "hdfs",
-		Summary: "Hadoop's file system, by its NameNode or by a name service with several",
+		Summary: "Hadoop's file system, by its NameNode or by a name service with several NameNodes",
 		Example: "hdfs://namenode:8020/directory/",
 		Params: []backends.Param{
 			{Name: "conf", Summary: "the directory with core-site.xml and hdfs-site.xml; else HADOOP_CONF_DIR, or etc/hadoop in HADOOP_HOME"},
-			{Name: "user", Summary: "as whom to act where there is no Kerberos; else HADOOP_USER_NAME", Default: "the process's user"},
-			{Name: "block-size", Summary: "of files that are written, such as 64m; large files are read in as long pieces", Default: "dfs.blocksize, else the NameNode's"},
-			{Name: "datanode-hostname", Summary: "true reaches DataNodes by their names, false by their addresses", Default: "dfs.client.use.datanode.hostname, else false"},
-			{Name: "namenode-principal", Summary: "the NameNode's Kerberos name, such as nn/_HOST, which turns Kerberos on", Default: "dfs.namenode.kerberos.principal"},
-			{Name: "data-protection", Summary: "authentication, integrity or privacy towards DataNodes", Default: "dfs.data.transfer.protection"},
+			{Name: "user", Summary: "the user name without Kerberos; else HADOOP_USER_NAME", Default: "the process's user"},
+			{Name: "block-size", Summary: "block size of written files, such as 64m; large files are read in ranges of this size", Default: "dfs.blocksize, else the NameNode's"},
+			{Name: "datanode-hostname", Summary: "true connects to DataNodes by host name, false by address", Default: "dfs.client.use.datanode.hostname, else false"},
+			{Name: "namenode-principal", Summary: "the NameNode's Kerberos principal, such as nn/_HOST; enables Kerberos", Default: "dfs.namenode.kerberos.principal"},
+			{Name: "data-protection", Summary: "authentication, integrity or privacy for connections to DataNodes", Default: "dfs.data.transfer.protection"},
 		},
 		Credentials: "Without Kerberos set HADOOP_USER_NAME or ?user=; with it mount a keytab named krb5.keytab, set KRB5_CLIENT_KTNAME to one, or run kinit and set KRB5CCNAME.",
 		Open:        open,
@@ -54,7 +54,7 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	if b.base != "" {
 		if err := checkKey("open", b.base); err != nil {
-			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the URL's path cannot be one of HDFS: %w", errors.Unwrap(err))
+			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "invalid path for HDFS: %w", errors.Unwrap(err))
 		}
 	}
 	if c.kerberos {
@@ -102,7 +102,7 @@ func parse(t backends.Target) (c settings, err error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
 	if t.User != "" {
-		return invalid("the user of an hdfs URL is said by ?user= or HADOOP_USER_NAME")
+		return invalid("an hdfs URL cannot contain a user; use ?user= or HADOOP_USER_NAME")
 	}
 	getenv := getenvOf(t)
 	conf, dir, err := loadConf(t.Params.Get("conf"), getenv)
@@ -123,18 +123,18 @@ func parse(t backends.Target) (c settings, err error) {
 		c.options.KerberosServicePrincipleName, _, _ = strings.Cut(p, "@")
 	}
 	if c.kerberos && c.options.KerberosServicePrincipleName == "" {
-		return invalid("the NameNode wants Kerberos, but its name there is not known: say dfs.namenode.kerberos.principal in %s/hdfs-site.xml, or ?namenode-principal=nn/_HOST", dir)
+		return invalid("the NameNode requires Kerberos, but its principal is unknown: set dfs.namenode.kerberos.principal in %s/hdfs-site.xml, or ?namenode-principal=nn/_HOST", dir)
 	}
 	switch p := t.Params.Get("data-protection"); p {
 	case "":
 	case hdfs.DataTransferProtectionAuthentication, hdfs.DataTransferProtectionIntegrity, hdfs.DataTransferProtectionPrivacy:
 		c.options.DataTransferProtection = p
 	default:
-		return invalid("parameter \"data-protection\" is authentication, integrity or privacy, not %q", p)
+		return invalid("parameter \"data-protection\" must be authentication, integrity or privacy, not %q", p)
 	}
 	if text := t.Params.Get("datanode-hostname"); text != "" {
 		if c.options.UseDatanodeHostname, err = strconv.ParseBool(text); err != nil {
-			return invalid("parameter \"datanode-hostname\" is true or false, not %q", text)
+			return invalid("parameter \"datanode-hostname\" must be true or false, not %q", text)
 		}
 	}
 	size := t.Params.Get("block-size")
@@ -142,17 +142,17 @@ func parse(t backends.Target) (c settings, err error) {
 		size = conf["dfs.blocksize"]
 	}
 	if c.blockSize, err = parseSize(size); err != nil {
-		return invalid("a block size is a multiple of 512 bytes such as 134217728, 128m or 1g, not %q", size)
+		return invalid("a block size must be a multiple of 512 bytes such as 134217728, 128m or 1g, not %q", size)
 	}
 	if text := conf["dfs.replication"]; text != "" {
 		if c.replicas, err = strconv.Atoi(strings.TrimSpace(text)); err != nil || c.replicas < 1 {
-			return invalid("dfs.replication in %s/hdfs-site.xml is a number from 1 on, not %q", dir, text)
+			return invalid("dfs.replication in %s/hdfs-site.xml must be a number of at least 1, not %q", dir, text)
 		}
 	}
 	if c.options.User = first(t.Params.Get("user"), getenv("HADOOP_USER_NAME")); c.options.User == "" && !c.kerberos {
 		u, err := user.Current()
 		if err != nil || u.Username == "" {
-			return invalid("as whom to act is not known, for this process's user has no name: set HADOOP_USER_NAME or ?user=")
+			return invalid("the user name is unknown because this process's user has no name: set HADOOP_USER_NAME or ?user=")
 		}
 		c.options.User = u.Username
 	}
@@ -181,7 +181,7 @@ func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, 
 	}
 	conf, err := hadoopconf.Load(dir)
 	if err != nil {
-		return nil, dir, backends.Errorf(backends.Invalid, "open", "", "the Hadoop configuration cannot be read: %w", err)
+		return nil, dir, backends.Errorf(backends.Invalid, "open", "", "cannot read the Hadoop configuration: %w", err)
 	}
 	if conf == nil && must {
 		return nil, dir, &backends.Error{Op: "open", Kind: backends.Invalid, Err: fmt.Errorf(
@@ -190,7 +190,7 @@ func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, 
 	// The library iterates over all file systems and parses their values as URLs.
 	for name, value := range conf {
 		if _, err := url.Parse(value); err != nil && strings.Contains(name, "fs.default") {
-			return nil, dir, backends.Errorf(backends.Invalid, "open", "", "%s in %s is no URL: %q", name, dir, value)
+			return nil, dir, backends.Errorf(backends.Invalid, "open", "", "%s in %s is not a URL: %q", name, dir, value)
 		}
 	}
 	return conf, dir, nil
@@ -205,7 +205,7 @@ func namenodes(host string, conf hadoopconf.HadoopConf, dir string) ([]string, e
 	if host == "" {
 		u, err := url.Parse(first(conf["fs.defaultFS"], conf["fs.default.name"]))
 		if err != nil || u.Scheme != "hdfs" || u.Host == "" {
-			return invalid("an hdfs URL names its NameNode or name service, as in hdfs://namenode:8020/directory/, unless fs.defaultFS in HADOOP_CONF_DIR does")
+			return invalid("an hdfs URL must contain a NameNode or name service, as in hdfs://namenode:8020/directory/, unless fs.defaultFS in HADOOP_CONF_DIR is set")
 		}
 		host = u.Host
 	}
@@ -247,7 +247,7 @@ func parseSize(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 || n<<shift>>shift != n || n<<shift%512 != 0 {
-		return 0, fmt.Errorf("%q is no block size", text)
+		return 0, fmt.Errorf("invalid block size %q", text)
 	}
 	return n << shift, nil
 }

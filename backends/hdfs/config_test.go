@@ -78,7 +78,7 @@ func openWith(t *testing.T, host, params string, env ...string) (*backends.Store
 	})
 }
 
-func TestConfigurationThatCannotWork(t *testing.T) {
+func TestConfigurationErrors(t *testing.T) {
 	kerberos := conf(t, map[string]string{"hadoop.security.authentication": "kerberos"})
 	named := conf(t, map[string]string{"hadoop.security.authentication": "kerberos", "dfs.namenode.kerberos.principal": "nn/_HOST@R"})
 	half := conf(t, map[string]string{"dfs.ha.namenodes.cluster": "nn1"})
@@ -94,7 +94,7 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 		kind         backends.Kind
 		words        string
 	}{
-		{"", "", nil, backends.Invalid, "names its NameNode"},
+		{"", "", nil, backends.Invalid, "must contain a NameNode"},
 		{"u@nn", "", nil, backends.Invalid, "?user="},
 		{"nn", "conf=/nowhere", nil, backends.Invalid, "/nowhere"},
 		{"nn", "block-size=12x", nil, backends.Invalid, "block size"},
@@ -103,9 +103,9 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 		{"nn", "data-protection=none", nil, backends.Invalid, "privacy"},
 		{"nn", "replication=3", nil, backends.Invalid, "unknown parameter"},
 		{"nn", "conf=" + kerberos, nil, backends.Invalid, "namenode-principal"},
-		{"nn", "conf=" + broken, nil, backends.Invalid, "no URL"},
+		{"nn", "conf=" + broken, nil, backends.Invalid, "not a URL"},
 		{"cluster", "conf=" + half, nil, backends.Invalid, "rpc-address.cluster.nn1"},
-		{"nn", "conf=" + named, []string{"KRB5CCNAME=" + missing}, backends.Permission, "neither a keytab nor a ticket"},
+		{"nn", "conf=" + named, []string{"KRB5CCNAME=" + missing}, backends.Permission, "there is no keytab and no ticket"},
 		{"nn", "conf=" + named, []string{"KRB5CCNAME=KEYRING:x"}, backends.Permission, "KEYRING"},
 		{"nn", "namenode-principal=nn/_HOST", []string{"KRB5CCNAME=FILE:" + krb5, "KRB5_CONFIG=/nowhere"}, backends.Invalid, "KRB5_CONFIG"},
 	} {

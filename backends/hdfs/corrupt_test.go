@@ -14,7 +14,7 @@ import (
 // The library compares checksums, but returns the bytes even if they differ when there is room for
 // a whole chunk. A file of one whole block was then read without an error, and a prefetch reported
 // it as verified.
-func TestABlockThatRots(t *testing.T) {
+func TestReadSkipsRottenBlock(t *testing.T) {
 	server := need(t)
 	s := openLive(t, directory(t))
 	contents := bytes.Repeat([]byte("good"), 1<<20/4) // one block

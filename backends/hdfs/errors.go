@@ -27,13 +27,13 @@ var exceptions = []struct {
 	{backends.Permission, []string{"AccessControlException", "AuthorizationException", "SnapshotAccessControlException"}, ""},
 	{backends.NoSpace, []string{"NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException", "QuotaExceededException"}, ""},
 	{backends.NoSpace, []string{"MaxDirectoryItemsExceededException"}, "the directory has as many entries as the NameNode allows"},
-	{backends.Invalid, []string{"ParentNotDirectoryException"}, "a part of the key is a file, so nothing can be below it"},
-	{backends.Invalid, []string{"PathComponentTooLongException"}, "the NameNode takes at most 255 bytes between two slashes"},
+	{backends.Invalid, []string{"ParentNotDirectoryException"}, "a parent of the key is a file"},
+	{backends.Invalid, []string{"PathComponentTooLongException"}, "the NameNode allows at most 255 bytes between two slashes"},
 	{backends.Invalid, []string{"InvalidPathException", "HadoopIllegalArgumentException", "PathIsNotEmptyDirectoryException"}, ""},
 	{backends.Unsupported, []string{"UnknownCryptoProtocolVersionException"}, "the directory is an encryption zone, whose files stager cannot write: choose another directory"},
 	{backends.Unsupported, []string{"RpcNoSuchMethodException", "RpcNoSuchProtocolException", "UnsupportedOperationException", "UnresolvedLinkException"}, ""},
 	{backends.Unavailable, []string{"SafeModeException"}, "the NameNode is in safe mode: it has just started, or an operator put it there (hdfs dfsadmin -safemode get)"},
-	{backends.Unavailable, []string{"StandbyException", "ObserverRetryOnActiveException"}, "this NameNode is a standby, and no active one answers: name all of them, by a name service of HADOOP_CONF_DIR"},
+	{backends.Unavailable, []string{"StandbyException", "ObserverRetryOnActiveException"}, "this NameNode is a standby, and no active one responds: configure all of them as a name service in HADOOP_CONF_DIR"},
 	{backends.Unavailable, []string{"LeaseExpiredException", "AlreadyBeingCreatedException", "RecoveryInProgressException", "NotReplicatedYetException", "InvalidToken", "InvalidEncryptionKeyException"}, ""},
 	{backends.Throttled, []string{"RetriableException"}, ""},
 }
@@ -44,20 +44,20 @@ var phrases = []struct {
 	kind          backends.Kind
 	phrase, words string
 }{
-	{backends.Unavailable, "StandbyException", "none of the NameNodes is active: all are standbys"},
-	{backends.Permission, "kerberos authentication not supported by namenode", "the configuration asks for Kerberos, and the NameNode does not take it"},
-	{backends.Permission, "sasl call failed", "the NameNode refuses the ticket: its own Kerberos name may be another (dfs.namenode.kerberos.principal, or ?namenode-principal=), its keytab old, or its clock wrong"},
-	{backends.Unavailable, "SASL handshake: EOF", "the NameNode went away while it was logged in to"},
+	{backends.Unavailable, "StandbyException", "no NameNode is active: all are standbys"},
+	{backends.Permission, "kerberos authentication not supported by namenode", "the configuration requires Kerberos, but the NameNode does not support it"},
+	{backends.Permission, "sasl call failed", "the NameNode rejects the ticket: its principal may differ (dfs.namenode.kerberos.principal, or ?namenode-principal=), its keytab may be outdated, or its clock wrong"},
+	{backends.Unavailable, "SASL handshake: EOF", "the NameNode closed the connection during login"},
 	{backends.Unavailable, "connection reset by peer", ""},
 	{backends.Unavailable, "broken pipe", ""},
-	{backends.Unavailable, "i/o timeout", "the server has said nothing for too long"},
+	{backends.Unavailable, "i/o timeout", "the server was silent for too long"},
 	{backends.Permission, "SASL handshake", ""},
 	{backends.Unavailable, "no available namenodes", ""},
-	{backends.Permission, "negotiating data protection", "the DataNodes offer less protection than is asked for (dfs.data.transfer.protection, or ?data-protection=)"},
+	{backends.Permission, "negotiating data protection", "the DataNodes offer less protection than required (dfs.data.transfer.protection, or ?data-protection=)"},
 	{backends.Unavailable, "no available datanodes", "no DataNode that has the block can be reached"},
-	{backends.Corrupt, "invalid checksum", "the DataNodes send bytes that their own checksums do not fit"},
-	{backends.Unavailable, "could only be written to 0 of the", "no DataNode takes the block: none lives, or all are full"},
-	{backends.Unavailable, "unexpected sequence number", "the NameNode's answers no longer fit the questions"},
+	{backends.Corrupt, "invalid checksum", "the DataNodes send bytes that do not match their own checksums"},
+	{backends.Unavailable, "could only be written to 0 of the", "no DataNode accepts the block: all are down or full"},
+	{backends.Unavailable, "unexpected sequence number", "the NameNode's responses no longer match the requests"},
 	{backends.Unavailable, "read failed: ", ""},
 	{backends.Unavailable, "write failed: ", ""},
 	{backends.Unavailable, "Ack error from datanode", ""},
@@ -90,7 +90,7 @@ func classify(err error) (backends.Kind, string) {
 				return p.kind, p.words
 			}
 		}
-		return backends.Unknown, fmt.Sprintf("the NameNode says %s: %s", class, firstLine(remote.Message()))
+		return backends.Unknown, fmt.Sprintf("the NameNode returned %s: %s", class, firstLine(remote.Message()))
 	}
 	text := err.Error()
 	if strings.Contains(text, "SASL handshake") {
@@ -118,7 +118,7 @@ func classify(err error) (backends.Kind, string) {
 	case errors.Is(err, fs.ErrInvalid):
 		return backends.Invalid, ""
 	case errors.As(err, &op) && op.Timeout():
-		return backends.Unavailable, "the server has said nothing for too long"
+		return backends.Unavailable, "the server was silent for too long"
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),
 		errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return backends.Unavailable, ""

@@ -189,12 +189,12 @@ func alone(t *testing.T, addresses ...string) *store {
 	return b
 }
 
-func TestASilentNameNode(t *testing.T) {
+func TestNameNodeSilent(t *testing.T) {
 	b := alone(t, listener(t, silent))
 	b.pool.patience.namenode = 300 * time.Millisecond
 	start := time.Now()
 	_, err := b.Stat(t.Context(), "k")
-	if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "said nothing for too long") {
+	if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || took > 5*time.Second || !strings.Contains(err.Error(), "silent for too long") {
 		t.Errorf("got %v (%v) after %v, want kind unavailable within the deadline", err, backends.KindOf(err), took)
 	}
 	b.pool.patience = usual
@@ -210,7 +210,7 @@ func TestASilentNameNode(t *testing.T) {
 	}
 }
 
-func TestASilentDataNode(t *testing.T) {
+func TestDataNodeSilent(t *testing.T) {
 	s := openLive(t, directory(t))
 	obj, err := s.PutBytes(t.Context(), "k", []byte("bytes"), backends.CreateOptions{})
 	if err != nil {
@@ -254,7 +254,7 @@ func TestASilentDataNode(t *testing.T) {
 	}
 }
 
-func TestServersThatAreNone(t *testing.T) {
+func TestServersOfOtherProtocols(t *testing.T) {
 	refused := listener(t, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, 7))
 		typ, err := protoregistry.GlobalTypes.FindMessageByName("hadoop.common.RpcResponseHeaderProto")
@@ -287,7 +287,7 @@ func TestServersThatAreNone(t *testing.T) {
 		kind          backends.Kind
 		words         string
 	}{
-		{"one that wants Kerberos", refused, backends.Permission, "wants Kerberos"},
+		{"one that wants Kerberos", refused, backends.Permission, "requires Kerberos"},
 		{"a web port", web, backends.Invalid, "8020"},
 		{"one that hangs up", gone, backends.Unavailable, ""},
 		{"nobody", "127.0.0.1:1", backends.Unavailable, "refused"},
@@ -300,7 +300,7 @@ func TestServersThatAreNone(t *testing.T) {
 	}
 }
 
-func TestASecondNameNodeIsAsked(t *testing.T) {
+func TestNameNodeFailover(t *testing.T) {
 	namenode := need(t).Env["HDFS_SERVER"]
 	b := alone(t, "127.0.0.1:1", namenode)
 	for range 2 {
@@ -337,7 +337,7 @@ func (d *deaf) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestARenameWhoseAnswerIsLost(t *testing.T) {
+func TestRenameWithLostResponse(t *testing.T) {
 	s := openLive(t, directory(t))
 	b := inner(s)
 	var lost atomic.Int32

@@ -74,7 +74,7 @@ func (s *session) judge(err error) error {
 		s.broken.Store(true)
 		if !s.served {
 			return backends.Errorf(backends.Permission, "", "",
-				"the NameNode refuses the greeting: it wants Kerberos, which core-site.xml in HADOOP_CONF_DIR or ?namenode-principal= turns on")
+				"the NameNode rejects the handshake: it requires Kerberos; enable it with core-site.xml in HADOOP_CONF_DIR or ?namenode-principal=")
 		}
 	}
 	return err
@@ -136,7 +136,7 @@ func isDir(st *hdfs.FileStatus) bool { return st.GetFileType() == fileTypeDir }
 
 func beingWritten(op, key string) error {
 	return backends.Errorf(backends.Changed, op, key,
-		"somebody has this file open for writing: wait until it is closed (a writer that died keeps it open for up to an hour; hdfs debug recoverLease closes it)")
+		"another client has this file open for writing: wait until it is closed (a dead writer keeps it open for up to an hour; hdfs debug recoverLease closes it)")
 }
 
 func isException(err error, class string) bool {
@@ -165,7 +165,7 @@ func describe(key string, st *hdfs.FileStatus) backends.Object {
 func plain(op, key string, st *hdfs.FileStatus) error {
 	if st.GetFileEncryptionInfo() != nil {
 		return backends.Errorf(backends.Unsupported, op, key,
-			"the file lies in an encryption zone, whose key stager cannot ask for: copy it to a directory that is none (hadoop distcp)")
+			"the file is in an encryption zone, whose key stager cannot fetch: copy it to a directory outside of it (hadoop distcp)")
 	}
 	// Hadoop's built-in policies are identified only by their number.
 	if st.GetEcPolicy().GetId() != replicated || st.GetFlags()&hasEC != 0 {
@@ -219,13 +219,13 @@ func checkKey(op, key string) error {
 	case !fs.ValidPath(key) || key == ".":
 		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
 	case strings.ContainsAny(key, ":\x00"):
-		why = "HDFS takes no colon and no zero byte"
+		why = "HDFS does not allow colons or zero bytes"
 	case hidden(key):
-		why = fmt.Sprintf("the names %s and %s… are stager's own", private, temporary)
+		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, temporary)
 	default:
 		return nil
 	}
-	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
+	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
 }
 
 // CheckKey implements backends.KeyChecker.

@@ -31,12 +31,12 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 }
 
 type lister struct {
-	ctx    context.Context // lives for one listing
-	store  *store
-	prefix string
-	yield  func(backends.Object, error) bool
-	told   bool // an omitted file was logged
-	depth  int  // depth of the current directory
+	ctx      context.Context // lives for one listing
+	store    *store
+	prefix   string
+	yield    func(backends.Object, error) bool
+	reported bool // an omitted file was logged
+	depth    int  // depth of the current directory
 }
 
 // dir yields the objects below dir. It returns false to stop.
@@ -142,9 +142,9 @@ func (l *lister) stillEmpty(key string) (open bool, err error) {
 		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Vanished: true})
 		return true, nil
 	}
-	if open && !l.told {
-		l.told = true
-		l.store.log.Warn("files that are being written are left out of the list", "first", key)
+	if open && !l.reported {
+		l.reported = true
+		l.store.log.Warn("skipping files that are being written", "first", key)
 	}
 	return open, err
 }

@@ -30,7 +30,7 @@ func namenodeOf(c *hdfs.Client) (namenode, error) {
 			return namenode{conn}, nil
 		}
 	}
-	return namenode{}, errors.New("this version of the HDFS library has no NameNode connection where it is looked for")
+	return namenode{}, errors.New("the NameNode connection was not found in this version of the HDFS library")
 }
 
 // arguments are the fields of a request, by their names in Hadoop's protocol.

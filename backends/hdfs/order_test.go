@@ -62,7 +62,7 @@ func TestOrderIsThatOfKeys(t *testing.T) {
 	}
 }
 
-func TestOrderHoldsLittle(t *testing.T) {
+func TestOrderUsesLittleMemory(t *testing.T) {
 	var names []string
 	for i := range 5000 {
 		names = append(names, strings.Repeat("x", i%3)+string(rune('a'+i%26))+strings.Repeat("-", i/1000)+"/")

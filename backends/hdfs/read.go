@@ -63,7 +63,7 @@ func (r *reader) begin(off, n int64) error {
 	}
 	size := int64(st.GetLength())
 	if off < 0 || off > size {
-		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", off, size)
+		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d is outside the file of %d bytes", off, size)
 	}
 	if off == 0 { // one range of every file starts here
 		if open, err := r.session.beingWritten("/" + r.key); err != nil {
@@ -114,7 +114,7 @@ func (r *reader) compare(st *hdfs.FileStatus) error {
 }
 
 func (r *reader) changed(is string) error {
-	return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
+	return backends.Errorf(backends.Changed, "read", r.key, "the file changed after it was listed, from version %s to %s", r.want, is)
 }
 
 // Read returns bytes that the library has verified against the checksums of the DataNode.

@@ -78,11 +78,11 @@ func roundTrip(t *testing.T, s *backends.Store) {
 	}
 }
 
-func TestATicketIsEnough(t *testing.T) {
+func TestKerberosTicketIsEnough(t *testing.T) {
 	roundTrip(t, openAt(t, secure(t), "cluster"+directory(t), withTicket))
 }
 
-func TestWordsOfKerberos(t *testing.T) {
+func TestErrorsOfKerberos(t *testing.T) {
 	server := secure(t)
 	dir := t.TempDir()
 	keys := server.Env["KRB5_CLIENT_KTNAME"]
@@ -111,15 +111,15 @@ func TestWordsOfKerberos(t *testing.T) {
 		kind      backends.Kind
 		words     string
 	}{
-		{"no ticket", "cluster/", []string{withTicket, "KRB5CCNAME=" + dir + "/none"}, backends.Permission, "neither a keytab nor a ticket: " + dir + "/none"},
+		{"no ticket", "cluster/", []string{withTicket, "KRB5CCNAME=" + dir + "/none"}, backends.Permission, "there is no keytab and no ticket: " + dir + "/none"},
 		{"a ticket that expired", "cluster/", []string{withTicket, "KRB5CCNAME=FILE:" + dir + "/expired"}, backends.Permission, "has expired: run kinit again"},
 		{"a ticket in the kernel", "cluster/", []string{withTicket, "KRB5CCNAME=KEYRING:persistent:0"}, backends.Permission, "kinit -c FILE:"},
 		{"a ticket of a daemon", "cluster/", []string{withTicket, "KRB5CCNAME=KCM:"}, backends.Permission, "type KCM"},
-		{"an old key", "cluster/", []string{"KRB5_CLIENT_KTNAME=" + old}, backends.Permission, "export the keytab anew"},
+		{"an old key", "cluster/", []string{"KRB5_CLIENT_KTNAME=" + old}, backends.Permission, "export the keytab again"},
 		{"nobody", "cluster/", []string{"KRB5_CLIENT_KTNAME=" + ghost}, backends.Permission, "does not know the user"},
-		{"no Kerberos server", "cluster/", []string{"KRB5_CONFIG=" + away}, backends.Unavailable, "no Kerberos server of the realm answers"},
+		{"no Kerberos server", "cluster/", []string{"KRB5_CONFIG=" + away}, backends.Unavailable, "no Kerberos server of the realm responds"},
 		{"a service that is none", "cluster/?namenode-principal=xx/_HOST", nil, backends.Permission, "no service xx/localhost"},
-		{"another service", "cluster/?namenode-principal=dn/localhost", nil, backends.Permission, "refuses the ticket"},
+		{"another service", "cluster/?namenode-principal=dn/localhost", nil, backends.Permission, "rejects the ticket"},
 		{"an address for a name", "127.0.0.1:" + port + "/", nil, backends.Permission, "no service nn/127.0.0.1"},
 	} {
 		s, err := secured(t, tt.url, tt.env...)
@@ -133,7 +133,7 @@ func TestWordsOfKerberos(t *testing.T) {
 	}
 }
 
-func TestAKerberosServerThatIsAwayOrWrong(t *testing.T) {
+func TestKerberosServerUnreachableOrWrong(t *testing.T) {
 	server := secure(t)
 	s, err := secured(t, "cluster/", withKeys)
 	if err != nil {
@@ -157,7 +157,7 @@ func TestAKerberosServerThatIsAwayOrWrong(t *testing.T) {
 }
 
 // A job runs for days and a ticket lasts for hours. Each login here needs a valid one.
-func TestAProcessThatOutlivesItsTicket(t *testing.T) {
+func TestKerberosTicketExpires(t *testing.T) {
 	const life = 4 * time.Second
 	keys := keysFor(t, "brief", "-maxlife", "4sec")
 	s, err := secured(t, "cluster/", withKeys, "KRB5_CLIENT_KTNAME="+keys)
@@ -180,7 +180,7 @@ func TestAProcessThatOutlivesItsTicket(t *testing.T) {
 	}
 }
 
-func TestNameNodesThatTakeTurns(t *testing.T) {
+func TestNameNodesAlternate(t *testing.T) {
 	server := secure(t)
 	s := openAt(t, server, "cluster"+directory(t))
 	store := lasting(s)
@@ -247,7 +247,7 @@ func TestProtections(t *testing.T) {
 			if tt.order == "integrity" {
 				strict := openAt(t, server, fmt.Sprintf("cluster%s?data-protection=privacy", directory(t)))
 				_, err := strict.PutBytes(t.Context(), "k", []byte("secret"), backends.CreateOptions{})
-				wantRefused(t, "less protection than is asked for", err, backends.Permission, "less protection")
+				wantRefused(t, "less protection than required", err, backends.Permission, "less protection")
 			}
 		})
 	}

@@ -142,7 +142,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // errWebPort reports a server that speaks HTTP. The library would read its greeting as the length
 // of a response, about a gigabyte, and allocate that much.
-var errWebPort = errors.New("this is a web port; the NameNode's RPC port is wanted, which is mostly 8020 or 9000")
+var errWebPort = errors.New("this is a web port; use the NameNode's RPC port, usually 8020 or 9000")
 
 func (c *conn) Read(p []byte) (int, error) {
 	if c.namenode && !c.begun {

@@ -57,7 +57,7 @@ type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
-func TestFilesThatAreNotPlain(t *testing.T) {
+func TestFilesNotRegular(t *testing.T) {
 	server := need(t)
 	dir := directory(t)
 	s := openLive(t, dir)
@@ -112,7 +112,7 @@ func TestFilesThatAreNotPlain(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreBeingWritten(t *testing.T) {
+func TestFilesBeingWritten(t *testing.T) {
 	s := openLive(t, directory(t))
 	b := inner(s)
 	for _, size := range []int{0, 3 << 20} { // none of its blocks is full, or three are
@@ -160,7 +160,7 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 	}
 }
 
-func TestAFileThatGrows(t *testing.T) {
+func TestReadOfAGrowingFile(t *testing.T) {
 	s := openLive(t, directory(t))
 	b := inner(s)
 	old, err := s.PutBytes(t.Context(), "k", make([]byte, 1<<20+5), backends.CreateOptions{})
@@ -190,7 +190,7 @@ func TestAFileThatGrows(t *testing.T) {
 	wantRefused(t, "reading the shorter version", read(t, s, old), backends.Changed, "version")
 }
 
-func TestWordsOfARealNameNode(t *testing.T) {
+func TestErrorsOfARealNameNode(t *testing.T) {
 	dir := directory(t)
 	s := openLive(t, dir)
 	obj, err := s.PutBytes(t.Context(), "d/k", []byte("x"), backends.CreateOptions{})
@@ -218,7 +218,7 @@ func TestWordsOfARealNameNode(t *testing.T) {
 		}
 	}
 	_, err = s.PutBytes(t.Context(), "d/k/below", nil, backends.CreateOptions{})
-	wantRefused(t, "writing below a file", err, backends.Invalid, "a part of the key is a file")
+	wantRefused(t, "writing below a file", err, backends.Invalid, "a parent of the key is a file")
 	_, err = s.PutBytes(t.Context(), "d", nil, backends.CreateOptions{})
 	wantRefused(t, "writing over a directory", err, backends.Invalid, "a directory has this name")
 	_, err = s.PutBytes(t.Context(), "d", nil, backends.CreateOptions{IfAbsent: true})
@@ -265,7 +265,7 @@ func TestDeleteKeepsTheDirOfTheURL(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsNotThereYet(t *testing.T) {
+func TestDirectoryIsCreatedOnWrite(t *testing.T) {
 	s := openLive(t, directory(t)+"not/yet/")
 	if got := keys(t, s); len(got) > 0 {
 		t.Errorf("list = %q, want nothing", got)
@@ -292,6 +292,6 @@ func TestOwnNamesAreNoObjects(t *testing.T) {
 	}
 	for _, key := range []string{".stager/x", "d/.stager-tmp-x", "../x", "a//b", "/a", "a/", "", ".", "zero\x00byte", "\xff"} {
 		_, err := s.PutBytes(t.Context(), key, nil, backends.CreateOptions{})
-		wantRefused(t, fmt.Sprintf("putting %q", key), err, backends.Invalid, "no name for a file")
+		wantRefused(t, fmt.Sprintf("putting %q", key), err, backends.Invalid, "invalid file name")
 	}
 }

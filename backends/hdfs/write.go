@@ -85,7 +85,7 @@ func (w *writer) begin(dir string) (err error) {
 			w.session.writing = true
 			w.file, err = w.session.client.CreateFile(w.temp, replicas, size, 0o644)
 		} else if kind, _ := classify(err); kind == backends.Exist || belowAFile(err) {
-			return backends.Errorf(backends.Invalid, "create", w.key, "a part of the key is a file, so nothing can be below it")
+			return backends.Errorf(backends.Invalid, "create", w.key, "a parent of the key is a file")
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -178,7 +178,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	}
 	if w.opts.Size >= 0 && w.written != w.opts.Size {
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", w.key,
-			"%d bytes were announced and %d written", w.opts.Size, w.written)
+			"%d bytes were announced but %d were written", w.opts.Size, w.written)
 	}
 	if !w.closed {
 		if err := w.under(ctx, func() error { return w.finish(ctx) }); err != nil {
@@ -206,7 +206,7 @@ func (w *writer) finish(ctx context.Context) error {
 		return err
 	}
 	if int64(st.GetLength()) != w.written {
-		return backends.Errorf(backends.Corrupt, "commit", w.key, "%d bytes were written, and the NameNode knows of %d", w.written, st.GetLength())
+		return backends.Errorf(backends.Corrupt, "commit", w.key, "%d bytes were written, but the NameNode reports %d", w.written, st.GetLength())
 	}
 	w.object, w.closed = describe(w.key, st), true
 	w.session.writing = false

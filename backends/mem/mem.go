@@ -19,7 +19,7 @@ import (
 
 // Backend is a store in memory. All methods are safe for concurrent use.
 type Backend struct {
-	facts backends.Capabilities
+	capabilities backends.Capabilities
 
 	mu      sync.Mutex // guards the fields below
 	objects map[string]*object
@@ -47,13 +47,13 @@ func New() *Backend {
 
 // NewWith returns an empty store with the Parallelism, PartSize (0: 1 MiB) and Checksum of facts.
 // The other guarantees are always on.
-func NewWith(facts backends.Capabilities) *Backend {
-	if facts.PartSize <= 0 {
-		facts.PartSize = 1 << 20
+func NewWith(capabilities backends.Capabilities) *Backend {
+	if capabilities.PartSize <= 0 {
+		capabilities.PartSize = 1 << 20
 	}
-	facts.AtomicReplace, facts.ConditionalCreate, facts.PinnedReads = true, true, true
-	facts.Guard = backends.GuardServer
-	return &Backend{facts: facts, objects: make(map[string]*object)}
+	capabilities.AtomicReplace, capabilities.ConditionalCreate, capabilities.PinnedReads = true, true, true
+	capabilities.Guard = backends.GuardServer
+	return &Backend{capabilities: capabilities, objects: make(map[string]*object)}
 }
 
 // Put stores an object directly, retains data, and returns what Stat would.
@@ -72,12 +72,12 @@ func (b *Backend) stored(data []byte) *object {
 	return &object{
 		meta: backends.Object{Size: int64(len(data))}, contents: readerAt(data),
 		sum: func() backends.Checksum {
-			h := b.facts.Checksum.New()
+			h := b.capabilities.Checksum.New()
 			if h == nil {
 				return backends.Checksum{}
 			}
 			h.Write(data)
-			return backends.SumOf(b.facts.Checksum, h)
+			return backends.SumOf(b.capabilities.Checksum, h)
 		},
 	}
 }
@@ -87,10 +87,10 @@ func (b *Backend) generated(c *conformance.Contents) *object {
 	return &object{
 		meta: backends.Object{Size: c.Size()}, contents: c,
 		sum: func() backends.Checksum {
-			if b.facts.Checksum == "" {
+			if b.capabilities.Checksum == "" {
 				return backends.Checksum{}
 			}
-			return c.Sum(b.facts.Checksum)
+			return c.Sum(b.capabilities.Checksum)
 		},
 	}
 }
@@ -134,7 +134,7 @@ func (b *Backend) Scheme() backends.Scheme {
 }
 
 // Capabilities implements backends.Backend.
-func (b *Backend) Capabilities() backends.Capabilities { return b.facts }
+func (b *Backend) Capabilities() backends.Capabilities { return b.capabilities }
 
 // Close implements backends.Backend. The objects remain.
 func (b *Backend) Close() error { return nil }
@@ -216,11 +216,11 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	}
 	if obj.Version != "" && obj.Version != o.meta.Version {
 		return nil, backends.Errorf(backends.Changed, "read", obj.Key,
-			"the object changed since it was listed, from version %s to %s", obj.Version, o.meta.Version)
+			"the object changed after it was listed, from version %s to %s", obj.Version, o.meta.Version)
 	}
 	if off < 0 || off > o.meta.Size {
 		return nil, backends.Errorf(backends.Invalid, "read", obj.Key,
-			"byte %d of an object of %d was asked for", off, o.meta.Size)
+			"byte %d is outside the object of %d bytes", off, o.meta.Size)
 	}
 	left := o.meta.Size - off
 	r := &reader{ctx: ctx, object: o, from: io.NewSectionReader(o.contents, off, left)}

@@ -61,7 +61,7 @@ func (u *upload) check(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.over {
-		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was ended by Commit or Abort")
+		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was closed by Commit or Abort")
 	}
 	return ended(ctx, "write", u.key)
 }
@@ -82,7 +82,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
-			"%d bytes were announced and %d written", u.opts.Size, size)
+			"%d bytes were announced but %d were written", u.opts.Size, size)
 	}
 	b, o := u.backend, u.backend.stored(u.data)
 	b.mu.Lock()
@@ -103,12 +103,12 @@ func (b *Backend) guardLocked(key string, opts backends.CreateOptions) error {
 	there, taken := b.objects[key]
 	switch {
 	case opts.IfAbsent && taken:
-		return backends.Errorf(backends.Exist, "commit", key, "the key is taken")
+		return backends.Errorf(backends.Exist, "commit", key, "the key already exists")
 	case opts.IfVersion != "" && !taken:
-		return backends.Errorf(backends.Changed, "commit", key, "there is no object, and version %s was to be replaced", opts.IfVersion)
+		return backends.Errorf(backends.Changed, "commit", key, "no object exists, but version %s was to be replaced", opts.IfVersion)
 	case opts.IfVersion != "" && there.meta.Version != opts.IfVersion:
 		return backends.Errorf(backends.Changed, "commit", key,
-			"the object has version %s, and version %s was to be replaced", there.meta.Version, opts.IfVersion)
+			"the object has version %s, but version %s was to be replaced", there.meta.Version, opts.IfVersion)
 	}
 	return nil
 }
@@ -149,10 +149,10 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	if err := w.check(ctx); err != nil {
 		return err
 	}
-	part := w.backend.facts.PartSize
+	part := w.backend.capabilities.PartSize
 	if off < 0 || off >= w.opts.Size || off%part != 0 || src.Size() != min(part, w.opts.Size-off) {
 		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, part)
+			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, part)
 	}
 	if _, err := io.ReadFull(src, w.data[off:off+src.Size()]); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 	var size int64
 	w.mu.Lock()
 	for off := range w.have {
-		size += min(w.backend.facts.PartSize, w.opts.Size-off)
+		size += min(w.backend.capabilities.PartSize, w.opts.Size-off)
 	}
 	w.mu.Unlock()
 	return w.commit(ctx, size)

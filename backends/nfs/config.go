@@ -23,19 +23,19 @@ func Scheme() backends.Scheme {
 		Summary: "NFS servers of version 4.1 or 3, and Amazon EFS, without a mount",
 		Example: "nfs://server/exported/directory/",
 		Params: []backends.Param{
-			{Name: "vers", Summary: "4.1, 3, or auto, which tries them in this order", Default: "auto"},
+			{Name: "vers", Summary: "4.1, 3, or auto: both, in this order", Default: "auto"},
 			{Name: "uid", Summary: "the user ID sent to the server", Default: "the process's"},
 			{Name: "gid", Summary: "the group ID sent to the server", Default: "the process's"},
-			{Name: "gids", Summary: "up to 16 more group ids, with commas between", Default: "the process's"},
-			{Name: "rsize", Summary: "bytes of one read or write, as in 1MiB; the server may grant fewer", Default: "512KiB"},
-			{Name: "slots", Summary: "requests at once; the server may grant fewer", Default: "16"},
+			{Name: "gids", Summary: "up to 16 supplementary group IDs, separated by commas", Default: "the process's"},
+			{Name: "rsize", Summary: "bytes per read or write, such as 1MiB; the server may grant fewer", Default: "512KiB"},
+			{Name: "slots", Summary: "concurrent requests; the server may grant fewer", Default: "16"},
 			{Name: "conns", Summary: "connections", Default: "2"},
-			{Name: "mountport", Summary: "version 3: the port of the mount service", Default: "asked of the port mapper"},
-			{Name: "resvport", Summary: "true calls from a port below 1024, false never does, auto does when the server refuses other ports", Default: "auto"},
-			{Name: "tls", Summary: "true speaks TLS from the first byte, as Amazon EFS wants", Default: "false"},
-			{Name: "sni", Summary: "the server name that the certificate must have", Default: "the host"},
+			{Name: "mountport", Summary: "version 3: the port of the mount service", Default: "from the port mapper"},
+			{Name: "resvport", Summary: "true connects from a port below 1024, false never does, auto does if the server rejects other ports", Default: "auto"},
+			{Name: "tls", Summary: "true uses TLS from the first byte, as Amazon EFS requires", Default: "false"},
+			{Name: "sni", Summary: "the server name in the certificate", Default: "the host"},
 		},
-		Credentials: "An NFS server believes the ids that it is told: say them with ?uid=, ?gid= and ?gids=, or let the export and the files' mode admit these.",
+		Credentials: "An NFS server trusts the IDs of its clients: set them with ?uid=, ?gid= and ?gids=, or change the export and the files' mode.",
 		Open:        open,
 	}
 }
@@ -77,7 +77,7 @@ func parse(t backends.Target) (settings, error) {
 	}
 	c.host = strings.Trim(c.host, "[]")
 	if c.host == "" || t.User != "" {
-		invalid("an nfs URL begins with the server, as in nfs://server/exported/directory/; the user is given by ?uid=")
+		invalid("an nfs URL starts with the server, as in nfs://server/exported/directory/; set the user with ?uid=")
 	}
 	get := func(name string, use func(text string)) {
 		if text := t.Params.Get(name); text != "" {
@@ -92,14 +92,14 @@ func parse(t backends.Target) (settings, error) {
 					return
 				}
 			}
-			invalid("parameter %q is %s, not %q", name, strings.Join(words, " or "), text)
+			invalid("parameter %q must be %s, not %q", name, strings.Join(words, " or "), text)
 		})
 	}
 	number := func(name string, to *int, least, most int) {
 		get(name, func(text string) {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < least || n > most {
-				invalid("parameter %q is a number from %d to %d, not %q", name, least, most, text)
+				invalid("parameter %q must be a number from %d to %d, not %q", name, least, most, text)
 			}
 			*to = n
 		})
@@ -107,7 +107,7 @@ func parse(t backends.Target) (settings, error) {
 	id := func(name, text string) uint32 {
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			invalid("parameter %q takes numbers, not %q", name, text)
+			invalid("parameter %q must be a list of numbers, not %q", name, text)
 		}
 		return uint32(n)
 	}
@@ -123,7 +123,7 @@ func parse(t backends.Target) (settings, error) {
 			c.gids = append(c.gids, id("gids", text))
 		}
 		if len(c.gids) > rpc.MaxGroups {
-			invalid("parameter \"gids\" has %d groups, and the protocol has room for %d", len(c.gids), rpc.MaxGroups)
+			invalid("parameter \"gids\" has %d groups, but the protocol allows %d", len(c.gids), rpc.MaxGroups)
 		}
 	} else if !t.Params.Has("uid") {
 		groups, _ := os.Getgroups() // without groups the server checks uid and gid
@@ -134,7 +134,7 @@ func parse(t backends.Target) (settings, error) {
 	get("rsize", func(text string) {
 		n, err := bytesOf(text)
 		if err != nil || n < 4<<10 || n > 16<<20 {
-			invalid("parameter \"rsize\" is a size from 4KiB to 16MiB, not %q", text)
+			invalid("parameter \"rsize\" must be a size from 4KiB to 16MiB, not %q", text)
 		}
 		c.block = n &^ 4095
 	})
@@ -144,7 +144,7 @@ func parse(t backends.Target) (settings, error) {
 		c.tls = &tls.Config{ServerName: c.host, MinVersion: tls.VersionTLS12}
 		get("sni", func(text string) { c.tls.ServerName = text })
 	} else if t.Params.Get("sni") != "" {
-		invalid("parameter \"sni\" is of use with ?tls=true only")
+		invalid("parameter \"sni\" requires ?tls=true")
 	}
 	return c, bad
 }

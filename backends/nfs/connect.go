@@ -33,9 +33,9 @@ func connect(ctx context.Context, c settings, directory string, log *slog.Logger
 		if err3 == nil {
 			return older, oldPrefix, nil
 		}
-		log.Debug("version 3 cannot be had either", "error", err3)
-		var told *backends.Error
-		if errors.As(err3, &told) || lacks4(err) && remote.StatusOf(err3) != remote.OK {
+		log.Debug("version 3 fails too", "error", err3)
+		var reported *backends.Error
+		if errors.As(err3, &reported) || lacks4(err) && remote.StatusOf(err3) != remote.OK {
 			err = err3 // version 4 is missing, or hides the reason that version 3 reports
 		}
 	}
@@ -65,7 +65,7 @@ func port(c settings, with func(settings) (*share, string, error)) (*share, stri
 	switch {
 	case !errors.As(errAgain, &mine):
 	case errors.As(err, &nowhere):
-		err = fmt.Errorf("%w; if it is there, %w", err, mine)
+		err = fmt.Errorf("%w; if it exists, %w", err, mine)
 	default:
 		return nil, "", backends.Errorf(backends.Permission, "open", "", "%w", mine)
 	}
@@ -152,7 +152,7 @@ type nowhereError struct {
 func (e *nowhereError) Error() string {
 	where, there := "to this client", "; it exports "
 	if e.dir != "" {
-		where = fmt.Sprintf("in %q, where this user can make nothing", e.dir)
+		where = fmt.Sprintf("in %q, where this user cannot create anything", e.dir)
 		there = "; there are "
 	}
 	return fmt.Sprintf("the server has no %q %s%s", e.name, where, list(there, e.there))
@@ -185,7 +185,7 @@ func (u unwritable) OpenRange(_ context.Context, obj backends.Object, _, _ int64
 
 func (u unwritable) Create(_ context.Context, key string, _ backends.CreateOptions) (backends.Writer, error) {
 	return nil, backends.Errorf(backends.Permission, "create", key,
-		"the directory %q cannot be made in %q: the export is read-only, or this user may not write there", u.none.name, u.none.dir)
+		"cannot create directory %q in %q: the export is read-only, or this user has no write permission", u.none.name, u.none.dir)
 }
 
 func (unwritable) Delete(context.Context, string) error { return nil }
@@ -252,9 +252,9 @@ func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, di
 	case len(exports) == 0:
 		return err
 	case !there:
-		return backends.Errorf(backends.NotExist, "open", "", "nothing that the server exports holds this path%s", list("; it exports ", exports))
+		return backends.Errorf(backends.NotExist, "open", "", "the server does not export this path%s", list("; it exports ", exports))
 	case status.Status == remote.Access || status.Status == remote.Perm:
-		return backends.Errorf(backends.Permission, "open", "", "the server does not let this machine mount the path, which it exports to others")
+		return backends.Errorf(backends.Permission, "open", "", "the server exports the path, but not to this machine")
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (c settings) dialer(port string) rpc.Dialer {
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = conn.Close() // the error of the handshake is more precise
 			if ctx.Err() != nil {
-				err = fmt.Errorf("the server does not answer in TLS within %v; one that speaks plain NFS never does (?tls=)", dialWithin)
+				err = fmt.Errorf("no TLS response from the server within %v; a server without TLS never sends one (?tls=)", dialWithin)
 			}
 			return nil, err
 		}
@@ -68,8 +68,8 @@ type errPort struct {
 }
 
 func (e errPort) Error() string {
-	return "the server wants calls from a port below 1024, and this process may not use port " + strconv.Itoa(e.port) +
-		": give it the capability NET_BIND_SERVICE, set the sysctl net.ipv4.ip_unprivileged_port_start, or let the export accept any port (\"insecure\")"
+	return "the server requires a client port below 1024, and this process may not use port " + strconv.Itoa(e.port) +
+		": add the capability NET_BIND_SERVICE, set the sysctl net.ipv4.ip_unprivileged_port_start, or make the export accept any port (\"insecure\")"
 }
 
 func (e errPort) Unwrap() error { return e.err }

@@ -24,39 +24,39 @@ var kinds = map[remote.Status]struct {
 	words string
 }{
 	remote.NoEnt:        {backends.NotExist, "there is no such file or directory"},
-	remote.NotDir:       {backends.Invalid, "a part of the path is a file, so nothing can be below it"},
-	remote.Exist:        {backends.Exist, "the name is taken"},
+	remote.NotDir:       {backends.Invalid, "a parent of the path is a file"},
+	remote.Exist:        {backends.Exist, "the name already exists"},
 	remote.NotEmpty:     {backends.Exist, "the directory is not empty"},
 	remote.Perm:         {backends.Permission, "the server does not permit it to this user"},
-	remote.Access:       {backends.Permission, "the server does not let this user in: ?uid=, ?gid= and ?gids= say who asks, the file's mode and the export decide"},
+	remote.Access:       {backends.Permission, "the server denies access to this user: check ?uid=, ?gid= and ?gids=, the file's mode and the export"},
 	remote.ROFS:         {backends.Permission, "the export is read-only"},
-	remote.WrongSec:     {backends.Permission, "the export wants another kind of credentials, such as Kerberos, or a privileged port"},
+	remote.WrongSec:     {backends.Permission, "the export requires other credentials, such as Kerberos, or a privileged port"},
 	remote.NoSpc:        {backends.NoSpace, "the server's disk is full"},
 	remote.DQuot:        {backends.NoSpace, "the user's quota on the server is used up"},
-	remote.FBig:         {backends.NoSpace, "the file is larger than the server takes"},
+	remote.FBig:         {backends.NoSpace, "the file exceeds the server's size limit"},
 	remote.Stale:        {backends.Changed, "the file was removed or replaced while it was used"},
 	remote.FHExpired:    {backends.Changed, "the file was removed or replaced while it was used"},
 	remote.BadHandle:    {backends.Changed, "the file was removed or replaced while it was used"},
 	remote.IO:           {backends.Unavailable, "the server's disk fails"},
 	remote.ServerFault:  {backends.Unavailable, "the server has an internal error"},
 	remote.Resource:     {backends.Throttled, "the server is short of resources"},
-	remote.Delay:        {backends.Throttled, "the server asks to wait"},
-	remote.Grace:        {backends.Unavailable, "the server was restarted and waits for its former clients"},
+	remote.Delay:        {backends.Throttled, "the server asked to retry later"},
+	remote.Grace:        {backends.Unavailable, "the server was restarted and is in its grace period"},
 	remote.BadCookie:    {backends.Unavailable, "the directory changed while it was listed"},
-	remote.FileOpen:     {backends.Unavailable, "somebody has the file open"},
-	remote.ShareDenied:  {backends.Unavailable, "somebody has the file open for himself alone"},
-	remote.Locked:       {backends.Unavailable, "somebody has the file locked"},
-	remote.NameTooLong:  {backends.Invalid, "servers take at most 255 bytes between two slashes"},
-	remote.Inval:        {backends.Invalid, "the server does not take this name or request"},
-	remote.BadChar:      {backends.Invalid, "the server does not take the characters of this name"},
-	remote.BadName:      {backends.Invalid, "the server does not take this name"},
+	remote.FileOpen:     {backends.Unavailable, "another client has the file open"},
+	remote.ShareDenied:  {backends.Unavailable, "another client has the file open exclusively"},
+	remote.Locked:       {backends.Unavailable, "another client has the file locked"},
+	remote.NameTooLong:  {backends.Invalid, "servers allow at most 255 bytes between two slashes"},
+	remote.Inval:        {backends.Invalid, "the server rejects this name or request"},
+	remote.BadChar:      {backends.Invalid, "the server rejects the characters of this name"},
+	remote.BadName:      {backends.Invalid, "the server rejects this name"},
 	remote.IsDir:        {backends.Invalid, "a directory has this name"},
-	remote.SymlinkThere: {backends.Unsupported, "this is a symbolic link, and it changes all the while"},
+	remote.SymlinkThere: {backends.Unsupported, "this is a symbolic link that keeps changing"},
 	remote.WrongType:    {backends.Invalid, "this is not a file"},
-	remote.NotSupp:      {backends.Unsupported, "the server cannot do this"},
-	remote.MinorVersion: {backends.Unsupported, "the server does not speak NFS 4.1: ?vers=3 may work"},
-	remote.ClientInUse:  {backends.Unavailable, "the server takes this client for another"},
-	remote.TooSmall:     {backends.Unsupported, "the server's answer does not fit into what was asked for"},
+	remote.NotSupp:      {backends.Unsupported, "the server does not support this operation"},
+	remote.MinorVersion: {backends.Unsupported, "the server does not support NFS 4.1: ?vers=3 may work"},
+	remote.ClientInUse:  {backends.Unavailable, "the server confuses this client with another"},
+	remote.TooSmall:     {backends.Unsupported, "the server's response exceeds the requested size"},
 }
 
 // classify converts an error of the protocol, a connection or a context to a backends.Error.
@@ -95,19 +95,19 @@ func kindOf(err error) (backends.Kind, string) {
 	case errors.As(err, &nowhere):
 		return backends.NotExist, ""
 	case errors.As(err, &cert):
-		return backends.Permission, "the server's certificate is not trusted (?sni= says its name)"
+		return backends.Permission, "the server's certificate is not trusted (set its name with ?sni=)"
 	case errors.As(err, &plain):
-		return backends.Invalid, "the server does not speak TLS: leave ?tls=true away"
+		return backends.Invalid, "the server does not support TLS: remove ?tls=true"
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return backends.Unavailable, "the server's name is not known"
+		return backends.Unavailable, "unknown host name"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return backends.Unavailable, "nobody serves NFS there"
+		return backends.Unavailable, "no NFS server at this address"
 	case errors.As(err, &broken): // includes timeouts of the connection
 		return backends.Unavailable, ""
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return backends.Canceled, ""
 	case errors.As(err, &denied):
-		return backends.Permission, "the export may want calls from a port below 1024 (?resvport=true) or Kerberos, which is not spoken here"
+		return backends.Permission, "the export may require a client port below 1024 (?resvport=true) or Kerberos, which is not supported"
 	case errors.As(err, &mismatch):
 		return backends.Unsupported, ""
 	case errors.As(err, &refused):
@@ -145,13 +145,13 @@ func checkKey(op, key string) error {
 	case !fs.ValidPath(key) || key == ".":
 		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
 	case strings.ContainsRune(key, 0):
-		why = "it has a zero byte in it"
+		why = "it contains a zero byte"
 	case strings.HasPrefix(path.Base(key), Temporary), strings.Contains("/"+key+"/", "/"+private+"/"):
-		why = fmt.Sprintf("the names %s and %s… are stager's own", private, Temporary)
+		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, Temporary)
 	default:
 		return nil
 	}
-	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
+	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
 }
 
 // ended returns an error of kind Canceled if the context has ended, else nil.

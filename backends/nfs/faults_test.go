@@ -164,7 +164,7 @@ func TestCallsOfASilentServerAreCancelled(t *testing.T) {
 	})
 }
 
-func TestWhatIsLostWithConnectionsIsDoneOnce(t *testing.T) {
+func TestRequestsLostWithConnectionsRunOnce(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		store, w := openWired(t, "/data/cut-"+params, params+"&slots=4")
 		stop := make(chan struct{})
@@ -272,7 +272,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-func TestAServerThatAnswersNothing(t *testing.T) {
+func TestServerThatNeverResponds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestListWithoutREADDIRPLUS(t *testing.T) {
 		s := nfstest.New()
 		s.NoPlus = true
 		s.Mkdir("data")
-		store, err := openDouble(t.Context(), s, "data", "vers=3&rsize=4KiB")
+		store, err := openFake(t.Context(), s, "data", "vers=3&rsize=4KiB")
 		if err != nil {
 			t.Fatal(err)
 		}

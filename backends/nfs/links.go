@@ -87,8 +87,8 @@ func (l *links) step(ctx context.Context, name string) (next string, found bool,
 		to := path.Join(path.Dir(link), target)
 		if path.IsAbs(target) || !strings.HasPrefix(to+"/", l.base) || to == ".." || strings.HasPrefix(to, "../") {
 			return "", false, backends.Errorf(backends.Unsupported, "open", link,
-				"this is a symbolic link to %q, outside of the directory that is served, where links are not followed: "+
-					"give a directory above both, make the link relative, or mount the export and use file://", target)
+				"this is a symbolic link to %q, outside of the URL's directory, where links are not followed: "+
+					"use a common parent directory, make the link relative, or mount the export and use file://", target)
 		}
 		if to == "." {
 			to = ""

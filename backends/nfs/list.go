@@ -104,7 +104,7 @@ func (l *lister) entries(dir, at string) (entries []entry, err error) {
 func (l *lister) read(dir, at string) (entries []entry, err error) {
 	err = l.links.tree.ReadDir(l.ctx, at, func(e remote.Entry) error {
 		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
-			return backends.Errorf(backends.Unsupported, "list", dir, "the server has a file of the name %q, which no path can lead to", e.Name)
+			return backends.Errorf(backends.Unsupported, "list", dir, "the server has a file with the invalid name %q", e.Name)
 		}
 		key := path.Join(dir, e.Name)
 		wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")

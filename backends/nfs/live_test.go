@@ -78,7 +78,7 @@ func (c *contentsTo) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func TestAServerIsKilledWhileItIsRead(t *testing.T) {
+func TestServerKilledDuringReads(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		server, store := need(t), openLive(t, "/data/killed-"+params, params+"&rsize=64KiB")
 		const size = 48 << 20
@@ -136,7 +136,7 @@ func (p *pausing) ReadAt(b []byte, off int64) (int, error) {
 	return p.ReaderAt.ReadAt(b, off)
 }
 
-func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
+func TestServerKilledDuringWrites(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		server, store := need(t), openLive(t, "/data/written-"+params, params)
 		const size = 48 << 20
@@ -170,7 +170,7 @@ func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 	})
 }
 
-func TestWordsOfARealServer(t *testing.T) {
+func TestErrorsOfARealServer(t *testing.T) {
 	s := need(t)
 	eachVersion(t, func(t *testing.T, params string) {
 		put := func(path, params string) func() error {
@@ -225,8 +225,8 @@ func TestWordsOfARealServer(t *testing.T) {
 			"list of links":  {list("links/f"), fine, ""},
 			"leads nowhere":  {stat("links/nowhere"), backends.NotExist, ""},
 			"in a circle":    {stat("links/circle/k"), backends.NotExist, ""},
-			"leads out":      {stat("links/out/passwd"), backends.Unsupported, "outside of the directory"},
-			"list leads out": {list("links/out"), backends.Unsupported, "outside of the directory"},
+			"leads out":      {stat("links/out/passwd"), backends.Unsupported, "outside of the URL's directory"},
+			"list leads out": {list("links/out"), backends.Unsupported, "outside of the URL's directory"},
 			"through a link": {put("/data/links/directory", params), fine, ""},
 		} {
 			err := tt.do()

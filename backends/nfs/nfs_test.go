@@ -78,10 +78,10 @@ func TestParse(t *testing.T) {
 		"tls=true&sni=fs-1.efs.example.org":      "",
 		"vers=4":                                 "auto or 4.1 or 3",
 		"vers=4.2":                               "auto or 4.1 or 3",
-		"uid=root":                               "takes numbers",
-		"uid=-1":                                 "takes numbers",
-		"gids=1,x":                               "takes numbers",
-		"gids=1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7": "room for 16",
+		"uid=root":                               "must be a list of numbers",
+		"uid=-1":                                 "must be a list of numbers",
+		"gids=1,x":                               "must be a list of numbers",
+		"gids=1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7": "allows 16",
 		"rsize=1":                                "4KiB to 16MiB",
 		"rsize=99999999999999999999":             "4KiB to 16MiB",
 		"rsize=9999999MiB":                       "4KiB to 16MiB",
@@ -193,7 +193,7 @@ func (f fakeFile) ReadAt(_ context.Context, off int64, n int) (remote.Block, err
 
 func (f fakeFile) Close(context.Context) error { return nil }
 
-func TestServersThatSendLessThanTheyAreAsked(t *testing.T) {
+func TestServersThatSendLessThanRequested(t *testing.T) {
 	data := []byte("abcdefghijklmnopqrstuvwxyz")
 	for most := 1; most <= 9; most++ {
 		s := bareShare(&fake{data: data, most: most}, "", 4)
@@ -219,7 +219,7 @@ func TestServersThatSendLessThanTheyAreAsked(t *testing.T) {
 	}
 }
 
-func TestAChangeIsSeenInTheBlockThatHasIt(t *testing.T) {
+func TestReadDetectsChangeInItsBlock(t *testing.T) {
 	f := &fake{data: make([]byte, 80), most: 8, change: func(reads int64) uint64 { return uint64(reads / 4) }}
 	s := bareShare(f, "", 4)
 	body, err := s.OpenRange(t.Context(), backends.Object{Key: "k"}, 0, -1)

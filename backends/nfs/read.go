@@ -19,7 +19,7 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 		return nil, err
 	}
 	if off < 0 {
-		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "byte %d was asked for", off)
+		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "invalid offset %d", off)
 	}
 	size, _ := s.tree.Sizes()
 	once := n >= 0 && n <= int64(size)
@@ -43,7 +43,7 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	}
 	if err != nil {
 		if remote.StatusOf(err) == remote.IsDir || remote.StatusOf(err) == remote.WrongType {
-			return nil, backends.Errorf(backends.NotExist, "read", obj.Key, "this is no file: %w", err)
+			return nil, backends.Errorf(backends.NotExist, "read", obj.Key, "not a file: %w", err)
 		}
 		return nil, missing("read", obj.Key, err)
 	}
@@ -99,7 +99,7 @@ func (r *reader) begin(first remote.Block, off, n int64) error {
 		if err := r.compare(first.Attr); err != nil {
 			return err
 		}
-		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", off, size)
+		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d is outside the file of %d bytes", off, size)
 	}
 	r.at, r.end = off, size
 	if n > size-off {
@@ -114,7 +114,7 @@ func (r *reader) begin(first remote.Block, off, n int64) error {
 
 func (r *reader) compare(a remote.Attr) error {
 	if is := version(a); is != r.want {
-		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed after it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }

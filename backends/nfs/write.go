@@ -134,7 +134,7 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
-			"%d bytes were announced and %d written", u.opts.Size, size)
+			"%d bytes were announced but %d were written", u.opts.Size, size)
 	}
 	if err := flush(ctx); err != nil {
 		return backends.Object{}, classify("commit", u.key, err)
@@ -144,7 +144,7 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 		return backends.Object{}, classify("commit", u.key, err)
 	}
 	if attr.Size != size {
-		return backends.Object{}, backends.Errorf(backends.Corrupt, "commit", u.key, "%d bytes were written, and the file has %d", size, attr.Size)
+		return backends.Object{}, backends.Errorf(backends.Corrupt, "commit", u.key, "%d bytes were written, but the file has %d", size, attr.Size)
 	}
 	u.object, u.published = describe(u.key, attr), true
 	u.closeLater()
@@ -351,7 +351,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	})
 }
 
-const lostWords = "the server was restarted and lost a part of what was written: it must be written again"
+const lostWords = "the server was restarted and lost written data: write it again"
 
 // partWriter writes parts. It keeps their sources in case the server loses data.
 type partWriter struct {
@@ -371,7 +371,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	}
 	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
 		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
 	}
 	at, err := w.put(ctx, off, src, src.Size())
 	if err != nil {

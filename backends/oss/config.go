@@ -24,9 +24,9 @@ func Scheme() backends.Scheme {
 		Example: "oss://bucket/directory/?region=cn-hangzhou",
 		Params: []backends.Param{
 			{Name: "endpoint", Summary: "the server's URL or host; else OSS_ENDPOINT", Default: "the region's public one, over HTTPS"},
-			{Name: "region", Summary: "the bucket's region, as in cn-hangzhou; else OSS_REGION", Default: "what the endpoint names"},
-			{Name: "signature", Summary: "v1 or v4; auto is v4 when the region is known", Default: "auto"},
-			{Name: "cname", Summary: "true says that the endpoint is a domain of the bucket's own", Default: "false"},
+			{Name: "region", Summary: "the bucket's region, as in cn-hangzhou; else OSS_REGION", Default: "from the endpoint"},
+			{Name: "signature", Summary: "v1 or v4; auto means v4 if the region is known", Default: "auto"},
+			{Name: "cname", Summary: "true if the endpoint is a custom domain of the bucket", Default: "false"},
 			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else OSS_CA_BUNDLE", Default: "the system's"},
 		},
@@ -63,7 +63,7 @@ func parse(t backends.Target) (settings, error) {
 		return v
 	}
 	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
-		return invalid("an oss URL begins with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/directory/; the server is given by ?endpoint=")
+		return invalid("an oss URL starts with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
 		endpoint: first("endpoint", "OSS_ENDPOINT"),
@@ -72,7 +72,7 @@ func parse(t backends.Target) (settings, error) {
 		version:  oss.AuthV1,
 	}
 	if unread != nil {
-		return invalid("the files with endpoint and region cannot be read: %w", unread)
+		return invalid("cannot read the files with endpoint and region: %w", unread)
 	}
 	if strings.ContainsFunc(c.region, notInRegion) {
 		return invalid("a region looks like cn-hangzhou")
@@ -80,7 +80,7 @@ func parse(t backends.Target) (settings, error) {
 	c.region = strings.TrimPrefix(c.region, "oss-") // the form in consoles and endpoints
 	if c.endpoint == "" {
 		if c.region == "" {
-			return invalid("where the bucket is must be said: ?region=cn-hangzhou, ?endpoint=https://host, OSS_REGION or OSS_ENDPOINT")
+			return invalid("the bucket's location is unknown: set ?region=cn-hangzhou, ?endpoint=https://host, OSS_REGION or OSS_ENDPOINT")
 		}
 		c.endpoint = "https://oss-" + c.region + ".aliyuncs.com"
 	}
@@ -102,18 +102,18 @@ func parse(t backends.Target) (settings, error) {
 		}
 		v, err := strconv.ParseBool(text)
 		if err != nil {
-			return invalid("parameter %q is true or false, not %q", name, text)
+			return invalid("parameter %q must be true or false, not %q", name, text)
 		}
 		*to = v
 	}
 	switch s := t.Params.Get("signature"); {
 	case s == "v1", (s == "auto" || s == "") && c.region == "":
 	case s == "v4" && c.region == "":
-		return invalid("signature v4 needs the region: say it with ?region=")
+		return invalid("signature v4 requires the region: set ?region=")
 	case s == "v4", s == "auto", s == "":
 		c.version = oss.AuthV4
 	default:
-		return invalid("parameter \"signature\" is auto, v1 or v4, not %q", s)
+		return invalid("parameter \"signature\" must be auto, v1 or v4, not %q", s)
 	}
 	return c, nil
 }
@@ -172,7 +172,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 		b.client, err = client.Bucket(b.name)
 	}
 	if err != nil {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "the SDK does not take this: %w", err)
+		return nil, backends.Errorf(backends.Invalid, "open", "", "the SDK rejects the configuration: %w", err)
 	}
 	return b, nil
 }

@@ -64,21 +64,21 @@ func TestFilesSayWhereTheBucketIs(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreRefused(t *testing.T) {
+func TestURLErrors(t *testing.T) {
 	for _, tt := range []struct{ url, words string }{
-		{"oss://bucket/x", "where the bucket is must be said"},
-		{"oss:///x?region=cn-hangzhou", "begins with the bucket"},
-		{"oss://UPPER/x?region=cn-hangzhou", "begins with the bucket"},
-		{"oss://me@bucket/x?region=cn-hangzhou", "begins with the bucket"},
-		{"oss://bucket:99/x?region=cn-hangzhou", "begins with the bucket"},
+		{"oss://bucket/x", "the bucket's location is unknown"},
+		{"oss:///x?region=cn-hangzhou", "starts with the bucket"},
+		{"oss://UPPER/x?region=cn-hangzhou", "starts with the bucket"},
+		{"oss://me@bucket/x?region=cn-hangzhou", "starts with the bucket"},
+		{"oss://bucket:99/x?region=cn-hangzhou", "starts with the bucket"},
 		{"oss://bucket/x?region=cn/hangzhou", "looks like cn-hangzhou"},
 		{"oss://bucket/x?endpoint=ftp://host", "https://host:port"},
 		{"oss://bucket/x?endpoint=https://host/path", "https://host:port"},
 		{"oss://bucket/x?endpoint=https://a:b@host", "https://host:port"},
-		{"oss://bucket/x?endpoint=host&signature=v4", "needs the region"},
+		{"oss://bucket/x?endpoint=host&signature=v4", "requires the region"},
 		{"oss://bucket/x?region=cn-hangzhou&signature=v2", "auto, v1 or v4"},
 		{"oss://bucket/x?region=cn-hangzhou&anonymous=maybe", "true or false"},
-		{"oss://bucket/x?region=cn-hangzhou&ca-bundle=/nowhere", "cannot be read"},
+		{"oss://bucket/x?region=cn-hangzhou&ca-bundle=/nowhere", "cannot read"},
 		{"oss://bucket/x?region=cn-hangzhou&access_key=a", "Set OSS_ACCESS_KEY_ID"},
 	} {
 		_, err := backends.NewRegistry(Scheme()).Open(t.Context(), tt.url, backends.Options{})

@@ -149,7 +149,7 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 	if c.opts.Secrets != "" {
 		found, err := threeNames(func(name string) (string, error) { return secret(c.opts, name) })
 		if err != nil {
-			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("the files with credentials cannot be read: %w", err)}
+			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("cannot read the files with credentials: %w", err)}
 		}
 		if found.id != "" {
 			found.renew = now.Add(rereadAfter)
@@ -161,7 +161,7 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		return found, err
 	}
 	if off, _ := strconv.ParseBool(getenv("ALIBABA_CLOUD_ECS_METADATA_DISABLED")); off {
-		return nil, noCredentials(errors.New("the metadata service is not asked"))
+		return nil, noCredentials(errors.New("the metadata service is disabled"))
 	}
 	return c.role(ctx, getenv, now)
 }
@@ -187,7 +187,7 @@ func threeNames(get func(name string) (string, error)) (*keys, error) {
 		return nil, err
 	}
 	if (id == "") != (secret == "") {
-		return nil, &backends.Error{Kind: backends.Permission, Err: errors.New("only one of OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET is there")}
+		return nil, &backends.Error{Kind: backends.Permission, Err: errors.New("only one of OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET is set")}
 	}
 	return &keys{id: id, secret: secret, token: token}, nil
 }
@@ -230,7 +230,7 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 	}
 	ends, err := time.Parse(time.RFC3339, answer.Expiration)
 	if err != nil {
-		return nil, noCredentials(fmt.Errorf("the metadata service does not say until when the token for role %q is good", name))
+		return nil, noCredentials(fmt.Errorf("the metadata service did not return the expiry of the token for role %q", name))
 	}
 	renew := ends.Add(-renewBefore)
 	if !renew.After(now) { // a short-lived one is used for half its life

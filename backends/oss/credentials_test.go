@@ -28,7 +28,7 @@ func writeSecrets(t *testing.T, dir, id, secret, token string) {
 	}
 }
 
-func TestWhereCredentialsComeFrom(t *testing.T) {
+func TestCredentialSources(t *testing.T) {
 	dir := t.TempDir()
 	writeSecrets(t, dir, "file-id", "file-secret", "")
 	env := (&live.Server{}).Getenv("OSS_ACCESS_KEY_ID=env-id", "OSS_ACCESS_KEY_SECRET=env-secret", "OSS_SESSION_TOKEN=env-token")
@@ -60,7 +60,7 @@ func TestWhereCredentialsComeFrom(t *testing.T) {
 	}
 }
 
-func TestTheRoleOfTheInstance(t *testing.T) {
+func TestInstanceRole(t *testing.T) {
 	s := need(t, false)
 	nothing := []string{"OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET="}
 	for _, tt := range []struct {
@@ -111,7 +111,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A failing metadata service does no harm while the last token is valid.
-func TestATokenIsUsedUntilItEnds(t *testing.T) { synctest.Test(t, tokenUsedUntilItEnds) }
+func TestTokenIsUsedUntilItExpires(t *testing.T) { synctest.Test(t, tokenUsedUntilItEnds) }
 
 func tokenUsedUntilItEnds(t *testing.T) {
 	down, ends := false, time.Now().Add(300*time.Millisecond)
@@ -143,7 +143,7 @@ func tokenUsedUntilItEnds(t *testing.T) {
 }
 
 // A token that expired early is fetched again if its source may have a newer one.
-func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
+func TestTokenRejectedAsExpired(t *testing.T) {
 	s := need(t, false)
 	dir := t.TempDir()
 	old, next := s.token(t, time.Hour), s.token(t, time.Hour)
@@ -161,7 +161,7 @@ func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
 	}
 }
 
-func TestOneAsksForMany(t *testing.T) {
+func TestTokenRequestIsShared(t *testing.T) {
 	var asked atomic.Int32
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)

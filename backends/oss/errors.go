@@ -82,16 +82,16 @@ func (a *serverError) kind() backends.Kind {
 var words = map[string]string{
 	"NoSuchKey":             "no such object",
 	"InvalidAccessKeyId":    "the store does not know this access key, or it is disabled",
-	"SignatureDoesNotMatch": "the secret key does not fit the access key, or a proxy changed the request",
+	"SignatureDoesNotMatch": "the secret key does not match the access key, or a proxy changed the request",
 	"SecurityTokenExpired":  "the session token has expired",
-	"InvalidSecurityToken":  "the session token is not that of this access key",
+	"InvalidSecurityToken":  "the session token does not belong to this access key",
 	"InvalidObjectState":    "the object is archived and must be restored before it can be read",
-	"PreconditionFailed":    "the object changed since it was listed",
-	"FileAlreadyExists":     "the key is taken",
+	"PreconditionFailed":    "the object changed after it was listed",
+	"FileAlreadyExists":     "the key already exists",
 	"FileImmutable":         "the bucket's retention policy protects the object",
-	"NoSuchUpload":          "somebody else ended this upload",
-	"InvalidObjectName":     "OSS takes no keys that begin with \"/\" or \"\\\", or are longer than 1,023 bytes",
-	"InvalidDigest":         "the bytes that arrived are not those that were sent",
+	"NoSuchUpload":          "another client ended this upload",
+	"InvalidObjectName":     "OSS does not allow keys that start with \"/\" or \"\\\", or exceed 1,023 bytes",
+	"InvalidDigest":         "the received bytes differ from the sent bytes",
 }
 
 // explain converts an error of the SDK to a *backends.Error with a readable message.
@@ -111,7 +111,7 @@ func (b *bucket) explain(op, key string, err error) error {
 	}
 	out := &backends.Error{Op: op, Key: key, Kind: classify(err), Err: b.sentence(err)}
 	if errors.As(err, &a) {
-		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
+		b.log.Debug("the store rejected the request", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 		out.RetryAfter = a.retryAfter
 		if a.code == "SecurityTokenExpired" && b.credentials.forget() {
 			out.Kind = backends.Unavailable // the source of the token will have another
@@ -129,13 +129,13 @@ func (b *bucket) sentence(err error) error {
 	case !errors.As(err, &a):
 		return objectstore.Innermost(err)
 	case a.page:
-		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an OSS server?", a.status)
+		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it an OSS server?", a.status)
 	case a.code == "NoSuchBucket":
 		return fmt.Errorf("bucket %q does not exist", b.name)
 	case a.endpoint != "":
-		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", objectstore.Shorten(a.endpoint), a.code)
+		return fmt.Errorf("the bucket is in another region: set ?endpoint=%s (%s)", objectstore.Shorten(a.endpoint), a.code)
 	case strings.Contains(a.message, "signing region"):
-		return fmt.Errorf("the region is not that of the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
+		return fmt.Errorf("the region does not match the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
 	case a.code == "RequestTimeTooSkewed":
 		return fmt.Errorf("%w, 15 minutes (%s)", backends.ErrClock, a.code)
 	case words[a.code] != "":
@@ -147,7 +147,7 @@ func (b *bucket) sentence(err error) error {
 	case a.status == http.StatusForbidden:
 		return errors.New("access denied (HTTP 403)")
 	}
-	return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
+	return fmt.Errorf("the server returned HTTP %d %s", a.status, http.StatusText(a.status))
 }
 
 // codeOf returns the code of an error response, or "".

@@ -80,7 +80,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestWordsForPeople(t *testing.T) {
+func TestErrorTexts(t *testing.T) {
 	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
 	for _, tt := range []struct {
 		a    serverError
@@ -90,12 +90,12 @@ func TestWordsForPeople(t *testing.T) {
 		{serverError{status: 404}, "no such object"},
 		{serverError{status: 403}, "access denied (HTTP 403)"},
 		{serverError{status: 403, code: "AccessDenied", message: "You have no right."}, "You have no right (AccessDenied)"},
-		{serverError{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}, "say ?endpoint=oss-cn-beijing.aliyuncs.com"},
+		{serverError{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}, "set ?endpoint=oss-cn-beijing.aliyuncs.com"},
 		{serverError{status: 400, code: "InvalidArgument", message: "Invalid signing region in Authorization header."}, "correct ?region="},
 		{serverError{status: 403, code: "RequestTimeTooSkewed"}, "the clock of this machine"},
 		{serverError{status: 403, code: "InvalidObjectState"}, "must be restored"},
-		{serverError{status: 502, page: true}, "a web page answers, with HTTP 502"},
-		{serverError{status: 500}, "the server answers HTTP 500 Internal Server Error"},
+		{serverError{status: 502, page: true}, "a web page with HTTP 502"},
+		{serverError{status: 500}, "the server returned HTTP 500 Internal Server Error"},
 		{serverError{status: 400, code: "Odd", message: strings.Repeat("<p> ", 300)}, "… (Odd)"},
 	} {
 		err := b.explain("stat", "k", fmt.Errorf("through layers: %w", &tt.a))
@@ -106,7 +106,7 @@ func TestWordsForPeople(t *testing.T) {
 }
 
 // The advice for a wrong clock was to set OSS_ACCESS_KEY_ID.
-func TestWrongClockIsNoMatterOfCredentials(t *testing.T) {
+func TestClockSkewIsNotACredentialError(t *testing.T) {
 	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
 	err := b.explain("stat", "k", &serverError{status: 403, code: "RequestTimeTooSkewed"})
 	if got := backends.KindOf(err); got != backends.Permission || !errors.Is(err, backends.ErrClock) {
@@ -114,7 +114,7 @@ func TestWrongClockIsNoMatterOfCredentials(t *testing.T) {
 	}
 }
 
-func TestAnswersAreReadWhereverTheyStand(t *testing.T) {
+func TestErrorResponsesAreParsedFromBodyOrHeader(t *testing.T) {
 	const text = `<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>Gone.</Message><Endpoint>e</Endpoint></Error>`
 	for _, tt := range []struct {
 		name string

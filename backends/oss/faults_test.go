@@ -29,13 +29,13 @@ func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:],
 func wantReads(t *testing.T, store *backends.Store, obj backends.Object, size int64) {
 	t.Helper()
 	got, h := make(memory, size), backends.CRC64ECMA.New()
-	told, err := store.ReadRange(t.Context(), obj, 0, size, got, h)
+	reported, err := store.ReadRange(t.Context(), obj, 0, size, got, h)
 	want := conformance.ContentsOf("k", size)
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("reading: %v, the bytes are right: %t", err, bytes.Equal(got, want.Bytes()))
 	}
-	if sum := want.Sum(backends.CRC64ECMA); told != sum || backends.SumOf(backends.CRC64ECMA, h) != sum {
-		t.Errorf("the store tells %v, summed on the way %v; want %v", told, backends.SumOf(backends.CRC64ECMA, h), sum)
+	if sum := want.Sum(backends.CRC64ECMA); reported != sum || backends.SumOf(backends.CRC64ECMA, h) != sum {
+		t.Errorf("the store tells %v, summed on the way %v; want %v", reported, backends.SumOf(backends.CRC64ECMA, h), sum)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestReadsSurviveWhatGoesWrong(t *testing.T) {
 }
 
 // The backend does not detect a flipped bit; the checksum in the response reveals it.
-func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
+func TestUploadDetectsFlippedBit(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	store := s.open(t, directory(t, "test"))
@@ -82,14 +82,14 @@ func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
 	}
 	s.fail(t, "flip", "flip", 1, "method", "GET", "bytes", "777")
 	h := backends.CRC64ECMA.New()
-	told, err := store.ReadRange(t.Context(), obj, 0, size, make(memory, size), h)
-	if err != nil || told != obj.Sum || told == backends.SumOf(backends.CRC64ECMA, h) {
-		t.Errorf("the store tells %v (%v), its object has %v, and the bytes that came have %v", told, err, obj.Sum, backends.SumOf(backends.CRC64ECMA, h))
+	reported, err := store.ReadRange(t.Context(), obj, 0, size, make(memory, size), h)
+	if err != nil || reported != obj.Sum || reported == backends.SumOf(backends.CRC64ECMA, h) {
+		t.Errorf("the store tells %v (%v), its object has %v, and the bytes that came have %v", reported, err, obj.Sum, backends.SumOf(backends.CRC64ECMA, h))
 	}
 	// The same for any range, since each response has the checksum of the whole object.
 	obj.Sum = backends.Checksum{}
-	if told, err = store.ReadRange(t.Context(), obj, 50_000, 10, make(memory, size), nil); err != nil || told.IsZero() {
-		t.Errorf("a range in the middle tells %v, %v", told, err)
+	if reported, err = store.ReadRange(t.Context(), obj, 50_000, 10, make(memory, size), nil); err != nil || reported.IsZero() {
+		t.Errorf("a range in the middle tells %v, %v", reported, err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestWritesSurviveWhatGoesWrong(t *testing.T) {
 	}
 }
 
-func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
+func TestReadRejectsGarbledBytes(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	store := s.open(t, directory(t, "test"))
@@ -216,7 +216,7 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 }
 
 // The server restarts in the middle of many reads and writes.
-func TestAServerThatGoesAndComesBack(t *testing.T) {
+func TestServerRestart(t *testing.T) {
 	s := need(t, false)
 	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), RetryFor: time.Minute})
 	const size = partSize + 1<<20
@@ -250,7 +250,7 @@ func (f shrinking) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func TestAFileThatShrinksIsNotTheStoresFault(t *testing.T) {
+func TestUploadOfAShrinkingFileFails(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	store := s.open(t, directory(t, "test"))
@@ -265,7 +265,7 @@ func TestAFileThatShrinksIsNotTheStoresFault(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsSilentIsLeft(t *testing.T) {
+func TestServerSilenceTimesOut(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), StallAfter: 300 * time.Millisecond})
@@ -286,7 +286,7 @@ func TestAServerThatIsSilentIsLeft(t *testing.T) {
 	}
 }
 
-func TestWordsOfTheServer(t *testing.T) {
+func TestErrorsOfTheServer(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	token := s.token(t, time.Millisecond)
@@ -300,10 +300,10 @@ func TestWordsOfTheServer(t *testing.T) {
 		{"oss://nobucket/", nil, backends.NotExist, `bucket "nobucket" does not exist`},
 		{"oss://test/", nil, backends.NotExist, "no such object"},
 		{"oss://test/", []string{"OSS_ACCESS_KEY_ID=nobody"}, backends.Permission, "does not know this access key"},
-		{"oss://test/", []string{"OSS_ACCESS_KEY_SECRET=wrong"}, backends.Permission, "does not fit"},
-		{"oss://test/?signature=v1", []string{"OSS_ACCESS_KEY_SECRET=wrong"}, backends.Permission, "does not fit"},
+		{"oss://test/", []string{"OSS_ACCESS_KEY_SECRET=wrong"}, backends.Permission, "does not match"},
+		{"oss://test/?signature=v1", []string{"OSS_ACCESS_KEY_SECRET=wrong"}, backends.Permission, "does not match"},
 		{"oss://test/", []string{"OSS_ACCESS_KEY_SECRET="}, backends.Permission, "only one of"},
-		{"oss://test/", []string{"OSS_SESSION_TOKEN=wrong"}, backends.Permission, "not that of this access key"},
+		{"oss://test/", []string{"OSS_SESSION_TOKEN=wrong"}, backends.Permission, "does not belong to this access key"},
 		{"oss://test/", token, backends.Permission, "the session token has expired"},
 		{"oss://test/?region=cn-beijing", nil, backends.Invalid, "correct ?region="},
 		{"oss://test/?anonymous=true", nil, backends.Permission, "no right"},
@@ -330,7 +330,7 @@ func TestWordsOfTheServer(t *testing.T) {
 	}
 }
 
-func TestAnybodyReadsAPublicBucket(t *testing.T) {
+func TestPublicBucketIsReadAnonymously(t *testing.T) {
 	s := need(t, true)
 	t.Parallel()
 	at := directory(t, "public")
@@ -356,7 +356,7 @@ func TestAnybodyReadsAPublicBucket(t *testing.T) {
 	}
 }
 
-func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
+func TestAuthorityNotTrusted(t *testing.T) {
 	s := need(t, true)
 	_, err := s.open(t, "oss://test/", "OSS_CA_BUNDLE=").Stat(t.Context(), "x")
 	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "ca-bundle") {
@@ -364,7 +364,7 @@ func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestVersioningIsFoundOut(t *testing.T) {
+func TestVersioningIsDetected(t *testing.T) {
 	s := need(t, false)
 	for _, tt := range []struct {
 		status string
@@ -393,7 +393,7 @@ func TestVersioningIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestNothingIsAskedTwice(t *testing.T) {
+func TestRequestsAreNotRepeated(t *testing.T) {
 	s := need(t, false)
 	count := func() (n map[string]int) {
 		s.control(t, http.MethodGet, "/counts", &n)
@@ -425,7 +425,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 }
 
 // On Alibaba Cloud the bucket is part of the host name, which no other test covers.
-func TestTheBucketInTheHostsName(t *testing.T) {
+func TestBucketInTheHostName(t *testing.T) {
 	s := need(t, false)
 	at, err := url.Parse(s.Env["OSS_ENDPOINT"])
 	if err != nil {
@@ -457,7 +457,7 @@ func TestTheBucketInTheHostsName(t *testing.T) {
 	}
 }
 
-func TestSumsThatLieAreNoSums(t *testing.T) {
+func TestChecksumMismatchIsIgnored(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", ""},
 		{"0", "crc64ecma:0000000000000000"},

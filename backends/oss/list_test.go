@@ -13,7 +13,7 @@ import (
 )
 
 // The fake lists correctly; these servers do not.
-func TestListsThatCannotBeBelieved(t *testing.T) {
+func TestListRejectsInvalidPages(t *testing.T) {
 	page := func(more string, keys ...string) string {
 		var text strings.Builder
 		for _, k := range keys {

@@ -118,7 +118,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func TestSweepsAndGoesOnAfterKills(t *testing.T) {
+func TestSweepsAndResumesAfterKills(t *testing.T) {
 	s := need(t, false)
 	for _, params := range []string{"?signature=v4", "?signature=v1"} {
 		url := directory(t, "test") + params

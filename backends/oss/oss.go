@@ -73,7 +73,7 @@ func (b *bucket) decidesAlone(ctx context.Context) bool {
 	if err == nil {
 		return status == ""
 	}
-	b.log.Debug("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
+	b.log.Debug("cannot read whether the bucket has versioning, assuming that it has", "bucket", b.name, "error", b.explain("open", "", err))
 	return false
 }
 
@@ -108,7 +108,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				entry := &page.Objects[i]
 				if entry.Key <= last {
 					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so none could be told from a missing one", entry.Key, last))
+						"the server lists keys out of order (%q after %q), so missing keys cannot be detected", entry.Key, last))
 					return
 				}
 				last = entry.Key
@@ -127,7 +127,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 			}
 			if page.NextContinuationToken == "" || page.NextContinuationToken == token {
 				yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-					"the server says that the list goes on but not where"))
+					"the list is truncated but has no continuation token"))
 				return
 			}
 			token = page.NextContinuationToken

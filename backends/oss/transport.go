@@ -72,12 +72,12 @@ func readServerError(res *http.Response) *serverError {
 	if head := res.Header.Get("X-Oss-Err"); len(text) == 0 && head != "" {
 		text, err = base64.StdEncoding.DecodeString(head)
 	}
-	var told struct {
+	var reported struct {
 		XMLName                 xml.Name `xml:"Error"`
 		Code, Message, Endpoint string
 	}
-	if err == nil && xml.Unmarshal(text, &told) == nil {
-		a.code, a.message, a.endpoint = told.Code, told.Message, told.Endpoint
+	if err == nil && xml.Unmarshal(text, &reported) == nil {
+		a.code, a.message, a.endpoint = reported.Code, reported.Message, reported.Endpoint
 	}
 	return a
 }

@@ -93,8 +93,8 @@ func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) er
 		u.parts[number] = p
 		return nil
 	}
-	var told http.Header
-	opts, err := u.b.with(ctx, oss.GetResponseHeader(&told))
+	var reported http.Header
+	opts, err := u.b.with(ctx, oss.GetResponseHeader(&reported))
 	if err != nil {
 		return u.b.explain("write", u.key, err)
 	}
@@ -103,7 +103,7 @@ func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) er
 	if err != nil {
 		return u.b.explain("write", u.key, err)
 	}
-	sum, err := from.check(src.Size(), told)
+	sum, err := from.check(src.Size(), reported)
 	if err != nil {
 		return u.b.explain("write", u.key, err)
 	}
@@ -136,15 +136,15 @@ func (s *summing) Read(p []byte) (int, error) {
 
 // check compares the sent bytes with what the store reports as received, and returns their
 // checksum. Corruption in transit is of kind Unknown: worth a few retries, but not endless ones.
-func (s *summing) check(size int64, told http.Header) ([]byte, error) {
+func (s *summing) check(size int64, reported http.Header) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n != size {
-		return nil, backends.Errorf(backends.Unavailable, "write", "", "the server said that it has the bytes before all %d were sent", size)
+		return nil, backends.Errorf(backends.Unavailable, "write", "", "the server reported success before all %d bytes were sent", size)
 	}
-	sent, got := backends.SumOf(backends.CRC64ECMA, s.h), sumOf(told)
+	sent, got := backends.SumOf(backends.CRC64ECMA, s.h), sumOf(reported)
 	if !got.IsZero() && got != sent {
-		return nil, backends.Errorf(backends.Unknown, "write", "", "the bytes that arrived are not those that were sent: their checksum is %s, not %s", got, sent)
+		return nil, backends.Errorf(backends.Unknown, "write", "", "the received bytes differ from the sent bytes: their checksum is %s, not %s", got, sent)
 	}
 	return s.h.Sum(nil), nil
 }
@@ -166,7 +166,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 		return backends.Object{}, err
 	}
 	if sent := u.sum(); !obj.Sum.IsZero() && obj.Sum != sent {
-		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store has something else than was sent: its checksum is %s, not %s", obj.Sum, sent)
+		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the stored object differs from the sent bytes: its checksum is %s, not %s", obj.Sum, sent)
 	}
 	obj.Size = size
 	return obj, nil
@@ -218,8 +218,8 @@ func (u *upload) checkFirst(ctx context.Context) error {
 }
 
 func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
-	var told http.Header
-	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark), oss.ContentMD5(base64.StdEncoding.EncodeToString(u.smallMD5.Sum(nil))), oss.GetResponseHeader(&told))
+	var reported http.Header
+	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark), oss.ContentMD5(base64.StdEncoding.EncodeToString(u.smallMD5.Sum(nil))), oss.GetResponseHeader(&reported))
 	if err != nil {
 		return backends.Object{}, err
 	}
@@ -230,18 +230,18 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	if err := u.b.client.PutObject(u.key, io.LimitReader(io.NewSectionReader(small, 0, size), size), opts...); err != nil {
 		return backends.Object{}, err
 	}
-	return backends.Object{Key: u.key, Version: version(told.Get("ETag")), Sum: sumOf(told)}, nil
+	return backends.Object{Key: u.key, Version: version(reported.Get("ETag")), Sum: sumOf(reported)}, nil
 }
 
 func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 	var (
-		told  http.Header
-		parts []oss.UploadPart
+		reported http.Header
+		parts    []oss.UploadPart
 	)
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
 		parts = append(parts, oss.UploadPart{PartNumber: number, ETag: u.parts[number].etag})
 	}
-	opts, err := u.b.with(ctx, oss.GetResponseHeader(&told))
+	opts, err := u.b.with(ctx, oss.GetResponseHeader(&reported))
 	if err != nil {
 		return backends.Object{}, err
 	}
@@ -252,7 +252,7 @@ func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 	if err != nil {
 		return backends.Object{}, err
 	}
-	return backends.Object{Key: u.key, Version: version(out.ETag), Sum: sumOf(told)}, nil
+	return backends.Object{Key: u.key, Version: version(out.ETag), Sum: sumOf(reported)}, nil
 }
 
 // resolveCommit finds out the outcome of a failed commit. If a response was lost, the store reports
@@ -267,7 +267,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	switch {
 	case err != nil && classify(err) == backends.NotExist:
 		if taken { // it existed a moment ago
-			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
+			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key existed and was removed again")
 		}
 		return backends.Object{}, refused
 	case err != nil:
@@ -275,7 +275,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	case h.Get(oss.HTTPHeaderOssMetaPrefix+markName) == u.mark:
 		return described(u.key, h), nil
 	case u.ifAbsent:
-		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
+		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key already exists")
 	}
 	return backends.Object{}, refused
 }

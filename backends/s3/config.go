@@ -24,17 +24,17 @@ import (
 func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "s3",
-		Summary: "Amazon S3 and stores that speak its protocol: Ceph, MinIO, Google, R2 and others",
+		Summary: "Amazon S3 and compatible stores: Ceph, MinIO, Google, R2 and others",
 		Example: "s3://bucket/directory/",
 		Params: []backends.Param{
 			{Name: "endpoint", Summary: "the server's URL; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, of the Secret or the environment", Default: "AWS"},
 			{Name: "region", Summary: "the bucket's region", Default: "found on AWS, us-east-1 elsewhere"},
-			{Name: "path-style", Summary: "true puts the bucket into the path, false into the host name", Default: "true for endpoints other than AWS, OSS and COS"},
+			{Name: "path-style", Summary: "true for the bucket in the path, false for the host name", Default: "true for endpoints other than AWS, OSS and COS"},
 			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
-			{Name: "requester-pays", Summary: "true agrees to pay for the requests", Default: "false"},
+			{Name: "requester-pays", Summary: "true to pay for the requests", Default: "false"},
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
-			{Name: "list", Summary: "directories asks directory by directory, for servers whose order is not that of the bytes; auto does so where a page is out of order", Default: "auto"},
-			{Name: "checksum", Summary: "crc64nvme sends one with each write, none does not, auto does until the store refuses", Default: "crc64nvme on AWS, auto elsewhere"},
+			{Name: "list", Summary: "directories lists directory by directory, for servers that do not list in byte order; auto does so if a page is out of order", Default: "auto"},
+			{Name: "checksum", Summary: "crc64nvme sends one with each write, none never, auto until the store rejects it", Default: "crc64nvme on AWS, auto elsewhere"},
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
 		Open:        open,
@@ -77,7 +77,7 @@ func parse(t backends.Target) (settings, error) {
 		return value
 	}
 	if t.Host == "" || strings.Contains(t.Host, ":") || t.User != "" {
-		return invalid("an s3 URL begins with the bucket, as in s3://bucket/directory/; the server is given by ?endpoint=")
+		return invalid("an s3 URL starts with the bucket, as in s3://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
 		endpoint: first("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -105,7 +105,7 @@ func parse(t backends.Target) (settings, error) {
 		}
 	}
 	if unread != nil {
-		return invalid("the files with endpoint and region cannot be read: %w", unread)
+		return invalid("cannot read the files with endpoint and region: %w", unread)
 	}
 	c.pathStyle = c.endpoint != "" && !c.aws && !under(host, "aliyuncs.com", "myqcloud.com")
 	for name, to := range map[string]*bool{"path-style": &c.pathStyle, "anonymous": &c.anonymous, "requester-pays": &c.requesterPays} {
@@ -115,7 +115,7 @@ func parse(t backends.Target) (settings, error) {
 		}
 		v, err := strconv.ParseBool(text)
 		if err != nil {
-			return invalid("parameter %q is true or false, not %q", name, text)
+			return invalid("parameter %q must be true or false, not %q", name, text)
 		}
 		*to = v
 	}
@@ -124,7 +124,7 @@ func parse(t backends.Target) (settings, error) {
 	case "directories":
 		c.byDirs = true
 	default:
-		return invalid("parameter \"list\" is auto or directories, not %q", list)
+		return invalid("parameter \"list\" must be auto or directories, not %q", list)
 	}
 	switch c.checksum {
 	case "":
@@ -134,7 +134,7 @@ func parse(t backends.Target) (settings, error) {
 		}
 	case "auto", "none", "crc64nvme":
 	default:
-		return invalid("parameter \"checksum\" is auto, crc64nvme or none, not %q", c.checksum)
+		return invalid("parameter \"checksum\" must be auto, crc64nvme or none, not %q", c.checksum)
 	}
 	return c, nil
 }
@@ -188,7 +188,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if !set.anonymous || set.region == "" {
 		shared, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the shared AWS configuration cannot be read: %w", err)
+			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "cannot read the shared AWS configuration: %w", err)
 		}
 		if !set.anonymous {
 			found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
@@ -241,7 +241,7 @@ func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error
 	var e *backends.Error
 	errors.As(b.explain("open", "", err), &e)
 	if !b.unset || serverErrorOf(err).status != 0 { // otherwise the missing endpoint is the main problem
-		e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
+		e.Err = fmt.Errorf("cannot determine the bucket's region (%w): set ?region=", e.Err)
 	}
 	return "", e
 }

@@ -105,12 +105,12 @@ func TestEndpointOfASecret(t *testing.T) {
 }
 
 // Without an endpoint, failures are most often caused by that, so the message begins with it.
-func TestSentenceNamesTheMissingEndpoint(t *testing.T) {
+func TestErrorNamesTheMissingEndpoint(t *testing.T) {
 	lookup := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "bucket.s3.amazonaws.com", IsNotFound: true}}
 	for _, unset := range []bool{true, false} {
 		b := &bucket{name: "bucket", log: slog.New(slog.DiscardHandler), unset: unset}
 		got := b.explain("list", "", lookup).Error()
-		if want := "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: "; strings.Contains(got, want) != unset || !strings.Contains(got, "no such host") {
+		if want := "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and AWS cannot be reached: "; strings.Contains(got, want) != unset || !strings.Contains(got, "no such host") {
 			t.Errorf("with unset %v: got %q, want the endpoint in it: %v", unset, got, unset)
 		}
 	}
@@ -127,7 +127,7 @@ func TestRegionIsNotAskedForWithoutAnEndpoint(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for unset, want := range map[bool]string{true: "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3", false: "the bucket's region could not be found ("} {
+	for unset, want := range map[bool]string{true: "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3", false: "cannot determine the bucket's region ("} {
 		b := &bucket{name: "bucket", log: slog.New(slog.DiscardHandler), unset: unset}
 		_, err := b.findRegion(t.Context(), s3.Options{BaseEndpoint: &nobody, UsePathStyle: true, Retryer: aws.NopRetryer{}})
 		var e *backends.Error
@@ -174,7 +174,7 @@ func TestCredentialsComeInOrder(t *testing.T) {
 	}
 }
 
-func TestTheRegionIsFound(t *testing.T) {
+func TestRegionIsDetected(t *testing.T) {
 	for _, tt := range []struct {
 		status int
 		header string
@@ -249,7 +249,7 @@ func TestRequesterPaysOnEveryRequest(t *testing.T) {
 	}
 }
 
-func TestAStoreThatRefusesChecksumsGetsNone(t *testing.T) {
+func TestChecksumIsOmittedIfRejected(t *testing.T) {
 	for params, want := range map[string]string{"": "sum none none", "&checksum=none": "none none", "&checksum=crc64nvme": "sum sum"} {
 		var asked []string
 		b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -277,7 +277,7 @@ func TestAStoreThatRefusesChecksumsGetsNone(t *testing.T) {
 	}
 }
 
-func TestListDecodesKeysAndLeavesOutDirs(t *testing.T) {
+func TestListDecodesKeysAndSkipsDirs(t *testing.T) {
 	const entry = "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;e&quot;</ETag><LastModified>2026-11-21T06:00:00Z</LastModified></Contents>"
 	page := func(encoding, more string, entries ...string) string {
 		return "<ListBucketResult><EncodingType>" + encoding + "</EncodingType>" + more + strings.Join(entries, "") + "</ListBucketResult>"

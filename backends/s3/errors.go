@@ -178,15 +178,15 @@ var words = map[string]string{
 	"NoSuchKey":                    "no such object",
 	"InvalidAccessKeyId":           "the store does not know this access key",
 	"XAdminUserNotFound":           "the store does not know this access key",
-	"SignatureDoesNotMatch":        "the secret key does not fit the access key, or a proxy changed the request",
+	"SignatureDoesNotMatch":        "the secret key does not match the access key, or a proxy changed the request",
 	"ExpiredToken":                 "the session token has expired",
 	"RequestTimeTooSkewed":         backends.ErrClock.Error(),
 	"TokenRefreshRequired":         "the session token has expired",
 	"InvalidObjectState":           "the object is archived and must be restored before it can be read",
-	"PermanentRedirect":            "the bucket is in another region: say which with ?region=",
-	"AuthorizationHeaderMalformed": "the bucket is in another region: say which with ?region=",
-	"PreconditionFailed":           "the object changed since it was listed",
-	"NoSuchUpload":                 "somebody else ended this upload",
+	"PermanentRedirect":            "the bucket is in another region: set ?region=",
+	"AuthorizationHeaderMalformed": "the bucket is in another region: set ?region=",
+	"PreconditionFailed":           "the object changed after it was listed",
+	"NoSuchUpload":                 "another client ended this upload",
 }
 
 // explain converts an error of the SDK to a *backends.Error with a readable message.
@@ -203,7 +203,7 @@ func (b *bucket) explain(op, key string, err error) error {
 	}
 	a := serverErrorOf(err)
 	if a.status != 0 {
-		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
+		b.log.Debug("the store rejected the request", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 	}
 	out := &backends.Error{Op: op, Key: key, Kind: classify(err), RetryAfter: a.retryAfter, Err: b.sentence(a, err)}
 	out.Again = a.expired() && b.renew != nil && b.renew()
@@ -220,7 +220,7 @@ func (b *bucket) sentence(a serverError, err error) error {
 	}
 	switch {
 	case a.page:
-		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an S3 server?", a.status)
+		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it an S3 server?", a.status)
 	case a.code == "RequestTimeTooSkewed":
 		return fmt.Errorf("%w (%s)", backends.ErrClock, a.code)
 	case a.code == "NoSuchBucket":
@@ -232,7 +232,7 @@ func (b *bucket) sentence(a serverError, err error) error {
 	case a.status == http.StatusForbidden && bare(a):
 		return errors.New("access denied (HTTP 403)")
 	case a.status != 0 && bare(a):
-		return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
+		return fmt.Errorf("the server returned HTTP %d %s", a.status, http.StatusText(a.status))
 	case a.code != "":
 		return fmt.Errorf("%s (%s)", objectstore.Shorten(a.message), a.code)
 	}
@@ -245,7 +245,7 @@ func (b *bucket) withoutEndpoint(err error) error {
 	if !b.unset {
 		return err
 	}
-	return fmt.Errorf("no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: %w", err)
+	return fmt.Errorf("no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and AWS cannot be reached: %w", err)
 }
 
 // bare reports whether the SDK derived the code from the status because there was no body.
@@ -258,7 +258,7 @@ type credentialsError struct{ err error }
 
 func (e *credentialsError) Error() string {
 	if e.kind() == backends.Unavailable {
-		return fmt.Sprintf("credentials could not be fetched: %v", objectstore.Innermost(e.err))
+		return fmt.Sprintf("cannot fetch credentials: %v", objectstore.Innermost(e.err))
 	}
 	return "no credentials were found"
 }

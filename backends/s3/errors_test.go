@@ -38,11 +38,11 @@ func TestClassifyAnswers(t *testing.T) {
 	}{
 		{404, "NoSuchKey", backends.NotExist, "no such object (NoSuchKey)"},
 		{404, "NoSuchBucket", backends.NotExist, `bucket "bucket" does not exist`},
-		{404, "NoSuchUpload", backends.Invalid, "somebody else ended this upload (NoSuchUpload)"},
+		{404, "NoSuchUpload", backends.Invalid, "another client ended this upload (NoSuchUpload)"},
 		{403, "AccessDenied", backends.Permission, "Words of the server (AccessDenied)"},
 		{403, "", backends.Permission, "access denied (HTTP 403)"},
 		{403, "InvalidAccessKeyId", backends.Permission, "the store does not know this access key (InvalidAccessKeyId)"},
-		{403, "SignatureDoesNotMatch", backends.Permission, "the secret key does not fit"},
+		{403, "SignatureDoesNotMatch", backends.Permission, "the secret key does not match"},
 		{400, "ExpiredToken", backends.Permission, "the session token has expired (ExpiredToken)"},
 		{403, "RequestTimeTooSkewed", backends.Permission, "the clock of this machine"},
 		{403, "InvalidObjectState", backends.Unsupported, "archived"},
@@ -101,7 +101,7 @@ func TestClassifyFailures(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThere(t *testing.T) {
+func TestServerUnreachable(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
 	b := openAt(t, s.URL, "")
@@ -111,7 +111,7 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsTakenOver(t *testing.T) {
+func TestRetryAfterIsPassedOn(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
 		refuse(503, "SlowDown")(w, r)
@@ -123,7 +123,7 @@ func TestRetryAfterIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestSomethingThatIsNoS3Server(t *testing.T) {
+func TestServerIsNotS3(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, "<html><body><h1>Not here</h1><br></body></html>")

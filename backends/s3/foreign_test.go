@@ -23,7 +23,7 @@ import (
 
 // moto responds to HEAD of a missing key with the type of a web page, and push --commit failed with
 // "a web page answers, with HTTP 404".
-func TestStatOfAMissingKeyWhoseAnswerHasAPageType(t *testing.T) {
+func TestStatOfAMissingKeyWithAPageType(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		if r.Method == http.MethodHead {
@@ -38,7 +38,7 @@ func TestStatOfAMissingKeyWhoseAnswerHasAPageType(t *testing.T) {
 }
 
 // A response with a request ID of S3 comes from an S3 server, whatever its type.
-func TestRefusalWithAPageTypeAndARequestID(t *testing.T) {
+func TestRejectionWithAPageTypeAndARequestID(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("X-Amz-Request-Id", "R1")
@@ -53,7 +53,7 @@ func TestRefusalWithAPageTypeAndARequestID(t *testing.T) {
 // moto sends every S3 error as text/html and without a request ID. Each was taken for a web page: a
 // missing object was not NotExist, and a conditional write that lost was retried until --retry-for
 // ended.
-func TestRefusalsWithAPageType(t *testing.T) {
+func TestRejectionsWithAPageType(t *testing.T) {
 	for _, tt := range []struct {
 		status int
 		code   string
@@ -98,7 +98,7 @@ func TestStatOfAWebServer(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, "<html><body><h1>Not here</h1><br></body></html>")
 	})
-	if _, err := b.Stat(t.Context(), "k"); backends.KindOf(err) == backends.NotExist || !strings.Contains(fmt.Sprint(err), "a web page answers") {
+	if _, err := b.Stat(t.Context(), "k"); backends.KindOf(err) == backends.NotExist || !strings.Contains(fmt.Sprint(err), "returned a web page") {
 		t.Errorf("got %v (%v), want that a web page answers", err, backends.KindOf(err))
 	}
 }
@@ -160,7 +160,7 @@ func TestCertificateOfAnotherName(t *testing.T) {
 
 // s3proxy responds with 500 to the completion of an upload with a checksum that it does not know.
 // It was retried for two minutes, and no large object could be stored.
-func TestCompletionThatIsRefusedForItsChecksum(t *testing.T) {
+func TestCompletionRejectedForItsChecksum(t *testing.T) {
 	var with, without atomic.Int32
 	b := storeAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -192,7 +192,7 @@ func TestCompletionThatIsRefusedForItsChecksum(t *testing.T) {
 
 // The response to a completion was truncated five times within 1.6 seconds. The command failed with
 // 70 although the upload was complete.
-func TestCompletionWhoseAnswerIsCut(t *testing.T) {
+func TestCompletionWithTruncatedResponse(t *testing.T) {
 	for _, answer := range []string{"", "<CompleteMultipartUploadRes"} {
 		var mark atomic.Value
 		var completions atomic.Int32
@@ -224,7 +224,7 @@ func TestCompletionWhoseAnswerIsCut(t *testing.T) {
 }
 
 // A truncated response is a failure of the server, so it is retried for the configured time.
-func TestCutAnswerToACompletionIsRetried(t *testing.T) {
+func TestCompletionWithCutResponseIsRetried(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && !r.URL.Query().Has("uploads") {
 			w.Header().Set("Content-Length", "1000")

@@ -58,7 +58,7 @@ func (l *lister) flat() (directories bool, err error) {
 			} else {
 				directories = true
 				l.b.byDirs.Store(true)
-				l.b.log.Info("the server lists keys out of order, so it is asked directory by directory", "bucket", l.b.name)
+				l.b.log.Info("server lists keys out of order, listing directory by directory", "bucket", l.b.name)
 				return false, nil
 			}
 		}
@@ -138,7 +138,7 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 			return err
 		}
 		if p.next == "" || p.next == token {
-			return backends.Errorf(backends.Unsupported, "list", prefix, "the server says that the list goes on but not where")
+			return backends.Errorf(backends.Unsupported, "list", prefix, "the list is truncated but has no continuation token")
 		}
 		token = p.next
 	}
@@ -150,7 +150,7 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 func (l *lister) take(obj backends.Object) bool {
 	if strings.HasSuffix(obj.Key, "/") {
 		if obj.Size > markerSize {
-			l.b.log.Warn("a key that ends in / is no file and is left out", "bucket", l.b.name, "key", obj.Key, "size", obj.Size)
+			l.b.log.Warn("skipping a key that ends in /, not a file", "bucket", l.b.name, "key", obj.Key, "size", obj.Size)
 		}
 		return true
 	}
@@ -166,7 +166,7 @@ const markerSize = 4096
 // unordered returns the error of a listing whose order broke after keys had been yielded.
 func (l *lister) unordered(key string) error {
 	return backends.Errorf(backends.Unsupported, "list", l.prefix,
-		"the server lists keys out of order (%q after %q), so none could be told from a missing one: say ?list=directories, which asks directory by directory", key, l.last)
+		"the server lists keys out of order (%q after %q), so missing keys cannot be detected: set ?list=directories to list directory by directory", key, l.last)
 }
 
 func ordered(objects []backends.Object) bool { return slices.IsSortedFunc(objects, byKey) }

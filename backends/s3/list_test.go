@@ -117,7 +117,7 @@ func TestListOutOfOrderAcrossPages(t *testing.T) {
 }
 
 // The directory markers of s3proxy have 4,096 bytes, and a prefetch of pushed data failed with 78.
-func TestListPassesOverKeysThatEndInASlash(t *testing.T) {
+func TestListSkipsKeysThatEndInASlash(t *testing.T) {
 	b := openAt(t, newServer(t, walker{[]string{"a/", "a/1", "b/", "c"}, 2}), "")
 	got, err := collect(b, t, "")
 	if want := []string{"a/1", "c"}; err != nil || !slices.Equal(got, want) {

@@ -125,7 +125,7 @@ func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 
 // Ceph 16 responds to If-None-Match with success in a bucket with versioning and overwrites the
 // object: a copy that was to spare existing objects replaced one.
-func TestABucketWithVersioningIsLookedAtFirst(t *testing.T) {
+func TestBucketVersioningIsCheckedFirst(t *testing.T) {
 	s := need(t, "Ceph over http")
 	for bucket, decides := range map[string]bool{"test": true, "versions": false} {
 		store := openLive(t, s, bucket+"/spared/")
@@ -145,7 +145,7 @@ type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
-func TestWordsOfARealServer(t *testing.T) {
+func TestErrorsOfARealServer(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
 		for _, tt := range []struct {
 			path    string
@@ -156,7 +156,7 @@ func TestWordsOfARealServer(t *testing.T) {
 			{"nobucket/", "", backends.NotExist, `bucket "nobucket" does not exist`},
 			{"test/", "", backends.NotExist, "no such object"},
 			{"test/", "AWS_ACCESS_KEY_ID=nobody", backends.Permission, "does not know this access key"},
-			{"test/", "AWS_SECRET_ACCESS_KEY=wrong", backends.Permission, "does not fit"},
+			{"test/", "AWS_SECRET_ACCESS_KEY=wrong", backends.Permission, "does not match"},
 		} {
 			_, err := openLive(t, s, tt.path, tt.changed).ReadRange(t.Context(), backends.Object{Key: "missing", Size: 1}, 0, 1, nowhere{}, nil)
 			if backends.KindOf(err) != tt.kind || !strings.Contains(fmt.Sprint(err), tt.words) {
@@ -173,7 +173,7 @@ func TestWordsOfARealServer(t *testing.T) {
 	})
 }
 
-func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
+func TestAuthorityNotTrusted(t *testing.T) {
 	s := need(t, "versitygw over https")
 	_, err := openLive(t, s, "test/", "AWS_CA_BUNDLE=").Stat(t.Context(), "x")
 	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "ca-bundle") {
@@ -240,7 +240,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
+func TestCommitWithLostResponseIsRecognized(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
 		for _, size := range []int{10, objectstore.SmallObject + 1} {
 			store := openLive(t, s, fmt.Sprintf("test/lost-%d/", time.Now().UnixNano()))
@@ -276,7 +276,7 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	})
 }
 
-func TestSweepsAndGoesOnAfterKills(t *testing.T) {
+func TestSweepsAndResumesAfterKills(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
 		directory := fmt.Sprintf("test/sweeps-%d/", time.Now().UnixNano())
 		conformance.Sweeps(t, openLive(t, s, directory), openLive(t, s, directory))

@@ -60,7 +60,7 @@ func (m *matcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // On AWS one request compares and replaces; writes without IfVersion are unchanged.
-func TestIfVersionOnAWS(t *testing.T) {
+func TestConditionalReplaceOnAWS(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		size  int

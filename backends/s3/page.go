@@ -38,9 +38,9 @@ func readPage(text []byte) (p page, err error) {
 		depth := len(s.open)
 		switch {
 		case what == opens && depth == 1 && string(name) != "ListBucketResult":
-			return page{}, fmt.Errorf("the answer is <%s> and no list", name)
+			return page{}, fmt.Errorf("the response is <%s>, not a list", name)
 		case what == opens && depth > 2 && isText[string(local(s.open[depth-2]))]:
-			return page{}, fmt.Errorf("<%s> is in the middle of a text", name)
+			return page{}, fmt.Errorf("unexpected <%s> in a text", name)
 		case what == opens:
 			if value = nil; depth == 2 && string(name) == "Contents" {
 				obj = backends.Object{Size: -1}
@@ -131,7 +131,7 @@ func (p *page) decode(encoded bool) error {
 func decodeKey(key *string) error {
 	plain, err := url.QueryUnescape(*key)
 	if err != nil {
-		return fmt.Errorf("the key %q cannot be decoded: %w", *key, err)
+		return fmt.Errorf("cannot decode key %q: %w", *key, err)
 	}
 	*key = plain
 	return nil

@@ -71,7 +71,7 @@ func aPage(entries int) []byte {
 	return append(b, "</ListBucketResult>"...)
 }
 
-func TestPagesAreReadAsByTheLibrary(t *testing.T) {
+func TestPagesMatchEncodingXML(t *testing.T) {
 	for _, text := range []string{
 		string(aPage(1000)),
 		`<ListBucketResult/>`,
@@ -94,7 +94,7 @@ func TestPagesAreReadAsByTheLibrary(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPageIsAnError(t *testing.T) {
+func TestPageErrors(t *testing.T) {
 	whole := string(aPage(2))
 	for i := range whole { // truncated anywhere
 		if got, err := readPage([]byte(whole[:i])); err == nil {
@@ -154,7 +154,7 @@ func BenchmarkPage(b *testing.B) {
 }
 
 // A page is requested only after the previous one was consumed, and a long listing is complete.
-func TestAListOfManyPages(t *testing.T) {
+func TestListOfManyPages(t *testing.T) {
 	const pages, each = 5, 1000
 	var asked atomic.Int64
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {

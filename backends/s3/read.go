@@ -18,7 +18,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return http.NoBody, nil
 	}
 	if obj.Key == "" { // its path would be that of the listing
-		return nil, backends.Errorf(backends.Invalid, "read", "", "an object has a name")
+		return nil, backends.Errorf(backends.Invalid, "read", "", "an object must have a name")
 	}
 	// Only a response with the whole object contains the checksum of the whole object.
 	whole := off == 0 && (n < 0 || obj.Sum.IsZero())
@@ -53,9 +53,9 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 
 // sumIn returns the checksum of the whole object from a response header.
 func sumIn(h http.Header) backends.Checksum {
-	tells := func(name string) *string { return new(h.Get(name)) }
-	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), tells("X-Amz-Checksum-Crc64nvme"),
-		tells("X-Amz-Checksum-Crc32c"), tells("X-Amz-Checksum-Crc32"), tells("X-Amz-Checksum-Sha256"), tells("X-Amz-Checksum-Sha1"))
+	reports := func(name string) *string { return new(h.Get(name)) }
+	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), reports("X-Amz-Checksum-Crc64nvme"),
+		reports("X-Amz-Checksum-Crc32c"), reports("X-Amz-Checksum-Crc32"), reports("X-Amz-Checksum-Sha256"), reports("X-Amz-Checksum-Sha1"))
 }
 
 func etag(v backends.Version) string {

@@ -68,7 +68,7 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data)
 }
 
-func TestCutBodiesAreResumedAtTheSameVersion(t *testing.T) {
+func TestReadResumesAtTheSameVersion(t *testing.T) {
 	s := &served{data: bytes.Repeat([]byte("0123456789"), 10_000), etag: "v1", cutAfter: 40_000}
 	store := storeAt(t, newServer(t, s), "")
 	got := memory(make([]byte, len(s.data)))
@@ -90,7 +90,7 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-func TestAChangeAfterTheListIsTold(t *testing.T) {
+func TestReadReportsChangeAfterListing(t *testing.T) {
 	s := &served{data: []byte("new"), etag: "v2"}
 	b := openAt(t, newServer(t, s), "")
 	for _, off := range []int64{0, 1} {
@@ -101,7 +101,7 @@ func TestAChangeAfterTheListIsTold(t *testing.T) {
 	}
 }
 
-func TestAStormOfSlowDownIsSurvived(t *testing.T) {
+func TestReadSurvivesThrottleStorm(t *testing.T) {
 	s := &served{data: []byte("data"), etag: "v1", slow: 4}
 	store := storeAt(t, newServer(t, s), "")
 	got := memory(make([]byte, 4))
@@ -113,7 +113,7 @@ func TestAStormOfSlowDownIsSurvived(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNotWhatWasAsked(t *testing.T) {
+func TestReadRejectsMismatchedResponses(t *testing.T) {
 	const data = "0123456789"
 	answer := func(status int, etag, contentRange, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -145,7 +145,7 @@ func TestAnswersThatAreNotWhatWasAsked(t *testing.T) {
 	}
 }
 
-func TestTheChecksumIsOfTheWholeObjectOrNone(t *testing.T) {
+func TestChecksumCoversTheWholeObjectOrNone(t *testing.T) {
 	const data = "hello world"
 	h := backends.CRC64NVME.New()
 	_, _ = io.WriteString(h, data)

@@ -47,13 +47,13 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	if err != nil {
 		return nil, backends.Errorf(backends.Invalid, "open", "", "%w", err)
 	}
-	getter, err := objectstore.NewClient(&at.URI, transport)
+	httpClient, err := objectstore.NewClient(&at.URI, transport)
 	if err != nil {
 		return nil, err
 	}
 	r := &reader{
 		signer: signer{token: tokenField, service: "s3", region: opts.Region},
-		client: getter, send: getter.Send,
+		client: httpClient, send: httpClient.Send,
 		base: at.URI,
 	}
 	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
@@ -87,7 +87,7 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 		}
 		return r, nil
 	}
-	return nil, backends.Errorf(backends.Unsupported, "open", "", "bucket %q takes signatures of a kind that is not known here", name)
+	return nil, backends.Errorf(backends.Unsupported, "open", "", "bucket %q requires an unsupported kind of signature", name)
 }
 
 // object returns the call for the bytes of an object.
@@ -211,7 +211,7 @@ func refusal(res *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(res.Body, refusalLimit))
 	if err == nil && len(body) > 0 {
 		if err = xml.Unmarshal(body, &said); err == nil && said.XMLName.Local != "Error" {
-			err = fmt.Errorf("the answer is <%s>", said.XMLName.Local)
+			err = fmt.Errorf("the response is <%s>", said.XMLName.Local)
 		}
 	}
 	switch {
@@ -284,7 +284,7 @@ func readInto(buf []byte, from io.Reader, limit int) ([]byte, error) {
 		case err != nil:
 			return buf, err
 		case len(buf) > limit:
-			return buf, backends.Errorf(backends.Unsupported, "list", "", "the server sends a page of more than %d MiB", limit>>20)
+			return buf, backends.Errorf(backends.Unsupported, "list", "", "the server sent a page of more than %d MiB", limit>>20)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (b *bucket) versioned(ctx context.Context) bool {
 	if err == nil {
 		return out.Status != ""
 	}
-	b.log.Debug("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
+	b.log.Debug("cannot read whether the bucket has versioning, assuming that it has", "bucket", b.name, "error", b.explain("open", "", err))
 	return true
 }
 
@@ -157,7 +157,7 @@ func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *s
 	if kind == types.ChecksumTypeComposite {
 		return backends.Checksum{}
 	}
-	for _, told := range []struct {
+	for _, reported := range []struct {
 		algorithm backends.Algorithm
 		sum       *string
 	}{
@@ -167,8 +167,8 @@ func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *s
 		{backends.SHA256, sha256},
 		{backends.SHA1, sha1},
 	} {
-		if raw, err := base64.StdEncoding.DecodeString(value(told.sum)); err == nil && len(raw) == told.algorithm.New().Size() {
-			return backends.Checksum{Algorithm: told.algorithm, Value: hex.EncodeToString(raw)}
+		if raw, err := base64.StdEncoding.DecodeString(value(reported.sum)); err == nil && len(raw) == reported.algorithm.New().Size() {
+			return backends.Checksum{Algorithm: reported.algorithm, Value: hex.EncodeToString(raw)}
 		}
 	}
 	return backends.Checksum{}

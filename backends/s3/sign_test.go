@@ -21,7 +21,7 @@ func fixed(creds aws.Credentials) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return creds, nil })
 }
 
-func TestSignaturesAreThoseOfTheSDK(t *testing.T) {
+func TestSignaturesMatchTheSDK(t *testing.T) {
 	now := time.Date(2026, 11, 21, 23, 59, 59, 0, time.UTC)
 	creds := aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "SECRET"}
 	session := creds
@@ -115,7 +115,7 @@ func BenchmarkSignatures(b *testing.B) {
 
 // A node with a drifted clock could not read anything: the SDK had learned the store's time from
 // the first response, and our own signer must do so, too.
-func TestAClockThatIsWrongIsCorrected(t *testing.T) {
+func TestClockSkewIsCorrected(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, 20 * time.Minute} {
 		asked := 0
 		b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +154,7 @@ func TestAClockThatIsWrongIsCorrected(t *testing.T) {
 
 // A connection may still be writing the headers of a request when its refusal arrives. The headers
 // of the retry were once written over them.
-func TestASecondTryLeavesTheFirstAsItWas(t *testing.T) {
+func TestSignatureRetryKeepsFirstRequest(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 		refuse(http.StatusForbidden, "RequestTimeTooSkewed")(w, r)
@@ -175,7 +175,7 @@ func TestASecondTryLeavesTheFirstAsItWas(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatChangeSignTheNextRequest(t *testing.T) {
+func TestCredentialsChangeAppliesToNextRequest(t *testing.T) {
 	var seen []string
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		_, after, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
@@ -199,7 +199,7 @@ func TestCredentialsThatChangeSignTheNextRequest(t *testing.T) {
 }
 
 // Directory buckets of S3 Express use sessions, whose token has a header of its own.
-func TestASessionOfS3Express(t *testing.T) {
+func TestSessionOfS3Express(t *testing.T) {
 	express := fakeExpress{aws.Credentials{AccessKeyID: "session", SecretAccessKey: "s", SessionToken: "token"}}
 	r, err := newReader(t.Context(), "data--euw1-az1--x-s3", s3.Options{
 		Region: "eu-west-1", HTTPClient: &http.Client{}, Credentials: fixed(aws.Credentials{AccessKeyID: "id"}), ExpressCredentials: express,

@@ -47,7 +47,7 @@ func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) 
 	if err := request(false); err != nil {
 		return err
 	}
-	b.dropSums("the store refuses checksums; writes carry none from now on", refused)
+	b.dropSums("store rejects checksums, disabling them for further writes", refused)
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (u *upload) completeWithSum(ctx context.Context, summed bool, request func(
 	if kind := a.kind(); a.status == 0 || a.code == "NoSuchUpload" || kind != backends.Invalid && kind != backends.Unsupported && a.status != http.StatusInternalServerError {
 		return err
 	}
-	u.b.dropSums("the store refuses to complete an upload with checksums; it is sent again without, as are all from now on", serverErrorOf(with))
+	u.b.dropSums("store rejects an upload with checksums, sending it again without and disabling them", serverErrorOf(with))
 	dropped := u.Drop(ctx) // even if another process could resume it
-	return backends.Errorf(backends.Invalid, "commit", u.key, "%w: the store refuses its completion: %w", backends.ErrStartOver, errors.Join(u.b.sentence(a, err), dropped))
+	return backends.Errorf(backends.Invalid, "commit", u.key, "%w: the store rejects its completion: %w", backends.ErrStartOver, errors.Join(u.b.sentence(a, err), dropped))
 }

@@ -134,7 +134,7 @@ func sumStore(t *testing.T, s *sumServer, params string) (*backends.Store, *byte
 // S3Mock refused to complete an upload with CRC-64/NVME, with a 400, and s3proxy with a 500, so no
 // large object could be stored there. Each operation that carries a checksum is refused here in
 // each of these ways.
-func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
+func TestChecksumIsOmittedAfterRejection(t *testing.T) {
 	for name, way := range refusals {
 		for op := range operations {
 			for _, sticky := range []bool{false, true} {
@@ -163,7 +163,7 @@ func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
 					if s.refused < way.least || s.refused > most {
 						t.Errorf("got %d refusals, want %d to %d: the store is remembered", s.refused, way.least, most)
 					}
-					if got := strings.Count(log.String(), "the store refuses"); got != 1 {
+					if got := strings.Count(log.String(), "store rejects"); got != 1 {
 						t.Errorf("the log has it %d times, want once:\n%s", got, log)
 					}
 					if sticky && s.dropped == 0 {
@@ -177,7 +177,7 @@ func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
 
 // A store that refuses the request for another reason, or with a forced checksum, keeps its
 // checksums.
-func TestChecksumIsKeptWhereItIsNotTheReason(t *testing.T) {
+func TestChecksumIsKeptIfNotTheCause(t *testing.T) {
 	for _, tt := range []struct {
 		name, params string
 		op           operation
@@ -199,7 +199,7 @@ func TestChecksumIsKeptWhereItIsNotTheReason(t *testing.T) {
 			store, log := sumStore(t, s, tt.params)
 			_, err := store.Put(t.Context(), "k", zeros{}, sizeFor(tt.op), backends.CreateOptions{})
 			raw, _ := store.Backend()
-			if err == nil || !raw.(*bucket).sums.Load() || strings.Contains(log.String(), "the store refuses") {
+			if err == nil || !raw.(*bucket).sums.Load() || strings.Contains(log.String(), "store rejects") {
 				t.Errorf("got %v, checksums %t; want an error, and checksums\n%s", err, raw.(*bucket).sums.Load(), log)
 			}
 		})
@@ -207,7 +207,7 @@ func TestChecksumIsKeptWhereItIsNotTheReason(t *testing.T) {
 }
 
 // A store that has accepted a checksum and fails for a while does not refuse checksums.
-func TestChecksumIsKeptWhereAStoreFailsForAWhile(t *testing.T) {
+func TestChecksumIsKeptAfterTemporaryFailures(t *testing.T) {
 	s := &sumServer{op: putOperation}
 	fails := 0
 	s.answer = func(w http.ResponseWriter, r *http.Request) {

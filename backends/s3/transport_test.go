@@ -67,7 +67,7 @@ func (a *assembling) Commit(ctx context.Context) (backends.Object, error) {
 
 // A server that sent one blank per second, and nothing else, was waited for without end. S3 sends
 // blanks for some minutes while it assembles a large object.
-func TestBlanksKeepACompletionAliveForAWhile(t *testing.T) {
+func TestCompletionIsKeptAliveByBlanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &assembling{Backend: mem.New()}
 		store := backends.NewStore(a, "mem://test", backends.Options{})

@@ -58,8 +58,8 @@ func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) 
 	if !ok || value(there.Size) != p.size {
 		return false, nil
 	}
-	if told, err := base64.StdEncoding.DecodeString(value(there.ChecksumCRC64NVME)); err == nil && len(told) > 0 && p.sum != nil {
-		return string(told) == string(p.sum), nil
+	if reported, err := base64.StdEncoding.DecodeString(value(there.ChecksumCRC64NVME)); err == nil && len(reported) > 0 && p.sum != nil {
+		return string(reported) == string(p.sum), nil
 	}
 	h := md5.New()
 	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {

@@ -213,7 +213,7 @@ func (u *upload) checkFirst(ctx context.Context) error {
 	_, err := u.b.head(ctx, u.key)
 	switch {
 	case err == nil:
-		return &smithy.GenericAPIError{Code: preconditionFailed, Message: "the key is taken"}
+		return &smithy.GenericAPIError{Code: preconditionFailed, Message: "the key already exists"}
 	case serverErrorOf(err).status == http.StatusNotFound:
 		return nil
 	}
@@ -265,8 +265,8 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 		Key: u.key, Size: size, Version: version(out.ETag),
 		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
 	}
-	if told := obj.Sum; summed && told.Algorithm == backends.CRC64NVME && told.Value != hex.EncodeToString(sum) {
-		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store put the parts together to something else: its checksum is %s, not crc64nvme:%x", told, sum)
+	if reported := obj.Sum; summed && reported.Algorithm == backends.CRC64NVME && reported.Value != hex.EncodeToString(sum) {
+		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store assembled the parts incorrectly: the checksum is %s, not crc64nvme:%x", reported, sum)
 	}
 	return obj, nil
 }
@@ -328,7 +328,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 			return backends.Object{}, backends.CompareVersion(u.key, u.replaces, "")
 		}
 		if failed { // it existed a moment ago
-			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
+			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key existed and was removed again")
 		}
 		return backends.Object{}, refused
 	case err != nil:
@@ -338,7 +338,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	case u.replaces != "" && version(there.ETag) != u.replaces:
 		return backends.Object{}, backends.CompareVersion(u.key, u.replaces, version(there.ETag))
 	case taken && u.ifAbsent:
-		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
+		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key already exists")
 	}
 	return backends.Object{}, refused
 }

@@ -78,7 +78,7 @@ const twoParts = partSize + 5
 
 // A store was away for a minute, and each attempt of each part read all of it again for its
 // checksum: seven times the file, from a disk that a trainer reads from.
-func TestAnOutageReadsNoPartAgainForItsChecksum(t *testing.T) {
+func TestOutageRereadsNoPartForItsChecksum(t *testing.T) {
 	v := &vault{refuses: func(try int, _ string, _ io.Reader) http.HandlerFunc {
 		if try <= 6 {
 			return refuse(503, "SlowDown")
@@ -96,7 +96,7 @@ func TestAnOutageReadsNoPartAgainForItsChecksum(t *testing.T) {
 
 // The checksum of bytes that changed between two attempts is computed again: otherwise the store
 // would reject them for ever.
-func TestAPartThatIsRefusedForItsBytesIsSummedAgain(t *testing.T) {
+func TestPartRejectedForItsChecksumIsChecksummedAgain(t *testing.T) {
 	src := &source{ReaderAt: zeros{}}
 	refused := 0
 	v := &vault{refuses: func(try int, sum string, body io.Reader) http.HandlerFunc {

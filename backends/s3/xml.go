@@ -24,7 +24,7 @@ const (
 	closes              // an element ends
 )
 
-var errTorn = errors.New("the XML ends too early")
+var errTorn = errors.New("the XML is truncated")
 
 // next returns the next token. name is an element name without its prefix, run a piece of text.
 // Both are valid until the text changes. Nothing is read after the end of the outermost element.
@@ -58,7 +58,7 @@ func (s *scanner) next() (what event, name, run []byte, err error) {
 				run, err := s.cutAfter(9, "]]>")
 				return holds, nil, newlines(run), err
 			default:
-				err = errors.New("XML with a document type is not read")
+				err = errors.New("XML with a document type is not supported")
 			}
 		default:
 			name, err := s.tag()
@@ -79,7 +79,7 @@ func (s *scanner) run() ([]byte, error) {
 	run := s.text[:i]
 	s.text = s.text[i:]
 	if len(s.open) == 0 && len(bytes.TrimSpace(bytes.TrimPrefix(run, []byte("\ufeff")))) > 0 {
-		return nil, errors.New("this is no XML")
+		return nil, errors.New("not XML")
 	}
 	return unescape(run)
 }
@@ -91,7 +91,7 @@ func (s *scanner) end() (name []byte, err error) {
 		return nil, err
 	}
 	if whole = bytes.TrimRight(whole, " \t\r\n"); len(s.open) == 0 || !bytes.Equal(whole, s.open[len(s.open)-1]) {
-		return nil, fmt.Errorf("</%s> ends what did not begin", whole)
+		return nil, fmt.Errorf("unexpected </%s>", whole)
 	}
 	return s.pop(), nil
 }
@@ -114,7 +114,7 @@ func (s *scanner) tag() (name []byte, err error) {
 			}
 		case '<':
 			if quote == 0 {
-				return nil, errors.New("an element begins within a tag")
+				return nil, errors.New("an element starts within a tag")
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func unescape(run []byte) ([]byte, error) {
 			}
 		}
 		if !ended || c == 0 {
-			return nil, fmt.Errorf("the entity &%.10s is not known", entity)
+			return nil, fmt.Errorf("unknown entity &%.10s", entity)
 		}
 		out = append(out, string(c)...)
 		run = rest

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-func TestAServerThatFallsSilent(t *testing.T) {
+func TestServerFallsSilent(t *testing.T) {
 	s := need(t, "plain")
 	p := newHole(t, s.Env["SMB_SERVER"])
 	b := hasty(p.address, s.Getenv())
@@ -59,7 +59,7 @@ func TestAServerThatFallsSilent(t *testing.T) {
 
 // The server creates the file, but the connection ends before the response. This once left a file
 // under its temporary name, which listings omit.
-func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
+func TestFileWithLostCreateResponseIsRemoved(t *testing.T) {
 	s := need(t, "plain")
 	p := newHole(t, s.Env["SMB_SERVER"])
 	b := hasty(p.address, s.Getenv())

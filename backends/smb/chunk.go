@@ -78,7 +78,7 @@ func (c *chunk) release() {
 }
 
 // errRetired reports that the file was closed by letGo or with its session.
-var errRetired = errors.New("the file was let go")
+var errRetired = errors.New("the file was closed")
 
 // start reads or writes the chunk in the background.
 func (c *chunk) start(h *handle, write bool) {

@@ -89,7 +89,7 @@ func (u *upload) compare(share *smb2.Share) (done bool, err error) {
 	return false, backends.CompareVersion(u.key, u.opts.IfVersion, describe(u.key, info).Version)
 }
 
-var errClaimed = errors.New("the key is claimed by another writer")
+var errClaimed = errors.New("another writer has claimed the key")
 
 // elsewhere reports whether an error is temporary: caused by another client, or by too few credits
 // (see statFile).
@@ -133,7 +133,7 @@ func (u *upload) taken(share *smb2.Share) (done bool, err error) {
 	case u.mine(info):
 		return true, nil
 	}
-	return false, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
+	return false, backends.Errorf(backends.Exist, "commit", u.key, "the key already exists")
 }
 
 // claims returns the directory for the flags of a key.

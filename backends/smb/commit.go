@@ -36,7 +36,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
-			"%d bytes were announced and %d written", u.opts.Size, size)
+			"%d bytes were announced but %d were written", u.opts.Size, size)
 	}
 	if !flushed {
 		if err := whole(); err != nil {
@@ -88,7 +88,7 @@ func (u *upload) flush(ctx context.Context, size int64) error {
 	defer u.mu.Unlock()
 	u.object, u.flushed = describe(u.key, info), true
 	if info.EndOfFile != size {
-		u.over = backends.Errorf(backends.Corrupt, "commit", u.key, "%d bytes were written and the server has %d", size, info.EndOfFile)
+		u.over = backends.Errorf(backends.Corrupt, "commit", u.key, "%d bytes were written, but the server has %d", size, info.EndOfFile)
 		return u.over
 	}
 	return nil

@@ -17,11 +17,11 @@ func Scheme() backends.Scheme {
 		Summary: "SMB 2 and 3 shares: Windows, Samba, Azure Files, NAS",
 		Example: "smb://user@server/share/directory/",
 		Params: []backends.Param{
-			{Name: "auth", Summary: "ntlm or kerberos", Default: "kerberos where a keytab or a ticket cache is named and no password, else ntlm"},
-			{Name: "signing", Summary: "off reads and writes unsigned if the server agrees: faster, and open to whoever sits between", Default: "on"},
-			{Name: "mapchars", Summary: "off refuses names with " + reserved + ", instead of writing them as Linux and macOS do", Default: "on"},
+			{Name: "auth", Summary: "ntlm or kerberos", Default: "kerberos if a keytab or a ticket cache is set and no password, else ntlm"},
+			{Name: "signing", Summary: "off disables signing if the server allows it: faster, but not protected against tampering", Default: "on"},
+			{Name: "mapchars", Summary: "off rejects names with " + reserved + ", instead of writing them as Linux and macOS do", Default: "on"},
 		},
-		Credentials: "Say the user in the URL or in SMB_USERNAME and the password in SMB_PASSWORD, mount files named username and password, or name a keytab in KRB5_CLIENT_KTNAME or a ticket cache in KRB5CCNAME.",
+		Credentials: "Set the user in the URL or in SMB_USERNAME and the password in SMB_PASSWORD, mount files named username and password, or set KRB5_CLIENT_KTNAME to a keytab or KRB5CCNAME to a ticket cache.",
 		Open:        open,
 	}
 }
@@ -48,10 +48,10 @@ func parse(t backends.Target) (settings, error) {
 	}
 	share, _, _ := strings.Cut(t.Path, "/")
 	if host == "" || share == "" {
-		return invalid("an smb URL names a server and a share, as in smb://user@server/share/directory/")
+		return invalid("an smb URL must contain a server and a share, as in smb://user@server/share/directory/")
 	}
 	if strings.Contains(share, `\`) {
-		return invalid(`an smb URL is written with "/" between server, share and directory`)
+		return invalid(`an smb URL has "/" between server, share and directory`)
 	}
 	set := settings{address: net.JoinHostPort(host, port), host: host, share: share, user: t.User, signing: true, mapped: true}
 	if domain, user, ok := strings.Cut(t.User, ";"); ok {
@@ -63,13 +63,13 @@ func parse(t backends.Target) (settings, error) {
 		case "off":
 			*to = false
 		default:
-			return invalid("parameter %q is on or off, not %q", name, text)
+			return invalid("parameter %q must be on or off, not %q", name, text)
 		}
 	}
 	switch set.auth = t.Params.Get("auth"); set.auth {
 	case "", "ntlm", "kerberos":
 	default:
-		return invalid("parameter \"auth\" is ntlm or kerberos, not %q", set.auth)
+		return invalid("parameter \"auth\" must be ntlm or kerberos, not %q", set.auth)
 	}
 	return set, nil
 }

@@ -25,9 +25,9 @@ func TestURLs(t *testing.T) {
 		{"smb://CORP;alice@server/share/a?signing=off&auth=ntlm", settings{address: "server:445", host: "server", share: "share", user: "alice", domain: "CORP", auth: "ntlm", mapped: true}, "a", ""},
 		{"smb://[::1]/share/?mapchars=off", settings{address: "[::1]:445", host: "::1", share: "share", signing: true}, "", ""},
 		{"smb://[::1]:1445/share/", settings{address: "[::1]:1445", host: "::1", share: "share", signing: true, mapped: true}, "", ""},
-		{"smb://server", settings{}, "", "names a server and a share"},
-		{"smb:///share", settings{}, "", "names a server and a share"},
-		{"smb://server/a%5Cb", settings{}, "", `written with "/"`},
+		{"smb://server", settings{}, "", "must contain a server and a share"},
+		{"smb:///share", settings{}, "", "must contain a server and a share"},
+		{"smb://server/a%5Cb", settings{}, "", `has "/" between`},
 		{"smb://server/share?signing=maybe", settings{}, "", "on or off"},
 		{"smb://server/share?auth=basic", settings{}, "", "ntlm or kerberos"},
 		{"smb://alice:secret@server/share", settings{}, "", "credentials do not belong in a URL"},
@@ -65,7 +65,7 @@ func TestSlashesTooMany(t *testing.T) {
 	}
 }
 
-func TestWhereCredentialsComeFrom(t *testing.T) {
+func TestCredentialSources(t *testing.T) {
 	secrets := t.TempDir()
 	for name, text := range map[string]string{"username": "file-user\n", "password": " file password \r\n"} {
 		if err := os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600); err != nil {
@@ -96,12 +96,12 @@ func TestWhereCredentialsComeFrom(t *testing.T) {
 	}
 }
 
-func TestKerberosThatIsNotSetUp(t *testing.T) {
+func TestKerberosNotConfigured(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ auth, env, words string }{
 		{"", "", "no user and password were found"},
-		{"kerberos", "KRB5CCNAME=" + dir + "/none", "neither a keytab nor a ticket"},
-		{"", "KRB5_CLIENT_KTNAME=FILE:" + dir + "/none", "neither a keytab nor a ticket"},
+		{"kerberos", "KRB5CCNAME=" + dir + "/none", "there is no keytab and no ticket"},
+		{"", "KRB5_CLIENT_KTNAME=FILE:" + dir + "/none", "there is no keytab and no ticket"},
 		{"", "KRB5CCNAME=KCM:", "type KCM"},
 	} {
 		d := &dialer{settings: settings{host: "server", auth: tt.auth}, opts: backends.Options{Getenv: func(name string) string {

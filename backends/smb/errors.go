@@ -38,52 +38,52 @@ type meaning struct {
 }
 
 var statuses = map[uint32]meaning{
-	statusLogonFailure: {backends.Permission, "the server does not take this user name with this password"},
-	0xC000006E:         {backends.Permission, "the account is restricted and may not log in so"},
+	statusLogonFailure: {backends.Permission, "wrong user name or password"},
+	0xC000006E:         {backends.Permission, "the account is restricted and may not log in this way"},
 	0xC000006F:         {backends.Permission, "the account may not log in at this hour"},
 	0xC0000070:         {backends.Permission, "the account may not log in from this machine"},
 	0xC0000071:         {backends.Permission, "the password has expired"},
 	0xC0000072:         {backends.Permission, "the account is disabled"},
 	0xC0000193:         {backends.Permission, "the account has expired"},
 	0xC0000224:         {backends.Permission, "the password must be changed before the account may log in"},
-	0xC0000234:         {backends.Permission, "the account is locked, mostly after too many wrong passwords"},
+	0xC0000234:         {backends.Permission, "the account is locked, usually after too many wrong passwords"},
 	0xC000015B:         {backends.Permission, "the account may not log in over the network"},
 	0xC0000064:         {backends.Permission, "the server does not know this user"},
-	0xC00000A8:         {backends.Permission, "the server refuses the Kerberos ticket; Samba in no domain does when it bears Windows groups (PAC)"},
-	0xC0000133:         {backends.Invalid, "the clocks of this machine and the server differ by more than Kerberos takes: set them"},
+	0xC00000A8:         {backends.Permission, "the server rejects the Kerberos ticket; a Samba server outside a domain does so if it contains Windows groups (PAC)"},
+	0xC0000133:         {backends.Invalid, "the clocks of this machine and the server differ by more than Kerberos allows: synchronize them"},
 
 	statusBadNetworkName: {backends.NotExist, "the server has no share of this name"},
-	0xC00000CB:           {backends.Invalid, "the share is no directory but a printer or a pipe"},
-	0xC00000A2:           {backends.Permission, "the share cannot be written to"},
-	0xC0000257:           {backends.Unsupported, "the directory lies on another server (DFS), which is not followed: give that server and share in the URL"},
-	statusNotSupported:   {backends.Unsupported, "the server does not do this; SMB 2.0.2 to 3.1.1 are spoken here"},
+	0xC00000CB:           {backends.Invalid, "the share is a printer or a pipe, not a directory"},
+	0xC00000A2:           {backends.Permission, "the share is read-only"},
+	0xC0000257:           {backends.Unsupported, "the directory is on another server (DFS), which is not followed: use that server and share in the URL"},
+	statusNotSupported:   {backends.Unsupported, "the server does not support this; stager supports SMB 2.0.2 to 3.1.1"},
 
 	statusNoSuchFile:       {backends.NotExist, "there is no such file"},
 	statusDeletePending:    {backends.NotExist, "the file is being removed"},
-	statusSharingViolation: {backends.Unavailable, "another client has the file open and shares it with nobody"},
+	statusSharingViolation: {backends.Unavailable, "another client has the file open exclusively"},
 	0xC0000054:             {backends.Unavailable, "another client has locked this part of the file"},
 
 	0xC000007F: {backends.NoSpace, "the share's disk is full"},
 	0xC0000044: {backends.NoSpace, "the quota of this user is used up"},
-	0xC0000904: {backends.NoSpace, "the file is larger than the share's file system takes"},
+	0xC0000904: {backends.NoSpace, "the file exceeds the size limit of the share's file system"},
 
-	0xC0000033: {backends.Invalid, "the server does not take this name"},
-	0xC0000039: {backends.Invalid, "the server does not take this path"},
-	0xC000003B: {backends.Invalid, "the server does not take this path"},
+	0xC0000033: {backends.Invalid, "the server rejects this name"},
+	0xC0000039: {backends.Invalid, "the server rejects this path"},
+	0xC000003B: {backends.Invalid, "the server rejects this path"},
 	0xC0000106: {backends.Invalid, "the name is too long for the server"},
 	0xC00000BA: {backends.Invalid, "a directory has this name"},
-	0xC0000103: {backends.Invalid, "a part of the key is a file, so nothing can be below it"},
+	0xC0000103: {backends.Invalid, "a parent of the key is a file"},
 
 	0xC000009A: {backends.Throttled, "the server is short of resources"},
 	0xC0000205: {backends.Throttled, "the server is short of resources"},
-	0xC00000D0: {backends.Throttled, "the server takes no more connections"},
+	0xC00000D0: {backends.Throttled, "the server accepts no more connections"},
 
 	statusNameDeleted:    {backends.Unavailable, "the server closed the share"},
 	statusSessionDeleted: {backends.Unavailable, "the server ended the session"},
 	statusSessionExpired: {backends.Unavailable, "the session expired"},
 	statusFileClosed:     {backends.Unavailable, "the server closed the file"},
 	0xC0000008:           {backends.Unavailable, "the server closed the file"},
-	0xC000005E:           {backends.Unavailable, "the server reaches nobody who could check the password"},
+	0xC000005E:           {backends.Unavailable, "the server cannot reach a domain controller to check the password"},
 	0xC00000B5:           {backends.Unavailable, ""},
 	0xC0000120:           {backends.Unavailable, ""},
 	0xC0000185:           {backends.Unavailable, "the server's disk fails"},
@@ -130,15 +130,15 @@ func classify(op, key string, err error) error {
 	case errors.As(err, &gone):
 		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: gone}
 	case errors.Is(err, smb2.ErrRequestNotAccepted):
-		return say(backends.Throttled, "the server takes no more connections")
+		return say(backends.Throttled, "the server accepts no more connections")
 	case errors.Is(err, fs.ErrNotExist):
 		return say(backends.NotExist, "there is no such file")
 	case errors.Is(err, fs.ErrExist):
-		return say(backends.Exist, "the key is taken")
+		return say(backends.Exist, "the key already exists")
 	case errors.Is(err, fs.ErrPermission) && (op == "create" || op == "write" || op == "commit" || op == "delete"):
-		return say(backends.Permission, "the server denies it: the share or the directory is read-only for this user")
+		return say(backends.Permission, "permission denied: the share or the directory is read-only for this user")
 	case errors.Is(err, fs.ErrPermission):
-		return say(backends.Permission, "the server denies it to this user")
+		return say(backends.Permission, "permission denied for this user")
 	case errors.As(err, &conn), errors.As(err, &invalid), errors.As(err, &net):
 		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: innermost(err)}
 	}
@@ -203,29 +203,29 @@ func checkKey(op, key string, mapped bool) error {
 	if why == "" {
 		return nil
 	}
-	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file on a share: %s", why)
+	return backends.Errorf(backends.Invalid, op, key, "invalid name for a file on a share: %s", why)
 }
 
 func checkName(name string, mapped bool) string {
 	for _, r := range name {
 		switch {
 		case r == 0:
-			return "it has a zero byte in it"
+			return "it contains a zero byte"
 		case r == '\\':
 			return `a "\" separates directories in SMB`
 		case !mapped && (r < ' ' || strings.ContainsRune(reserved, r)):
-			return fmt.Sprintf("SMB has no %q in names; leave ?mapchars=off away and it is written as Linux and macOS do", r)
+			return fmt.Sprintf("SMB does not allow %q in names; remove ?mapchars=off to map it as Linux and macOS do", r)
 		case mapped && r >= 0xF001 && r <= 0xF029:
-			return fmt.Sprintf("the character %U stands for another one in names on shares", r)
+			return fmt.Sprintf("the character %U is reserved for mapping in names on shares", r)
 		}
 	}
 	switch last := name[len(name)-1]; {
 	case !mapped && (last == '.' || last == ' '):
-		return "SMB has no names that end in a dot or a space; leave ?mapchars=off away and it is written as Linux and macOS do"
+		return "SMB does not allow names that end in a dot or a space; remove ?mapchars=off to map them as Linux and macOS do"
 	case len(utf16.Encode([]rune(name))) > 255:
-		return "between two slashes there are at most 255 characters"
+		return "at most 255 characters are allowed between two slashes"
 	case strings.HasPrefix(name, Temporary):
-		return fmt.Sprintf("the names %s… are stager's own", Temporary)
+		return fmt.Sprintf("the names %s… are reserved for stager", Temporary)
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func eachMode(t *testing.T, run func(t *testing.T, s *live.Server)) {
 	}
 }
 
-func TestWordsOfARealServer(t *testing.T) {
+func TestErrorsOfARealServer(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		for _, tt := range []struct {
 			path    string
@@ -45,8 +45,8 @@ func TestWordsOfARealServer(t *testing.T) {
 			{"data/", "", false, backends.NotExist, "there is no such file"},
 			{"data/missing/", "", false, backends.NotExist, "there is no such file"},
 			{"noshare/", "", false, backends.NotExist, `has no share named "noshare"`},
-			{"data/", "SMB_PASSWORD=wrong", false, backends.Permission, "user name with this password"},
-			{"data/", "SMB_USERNAME=nobody-else", false, backends.Permission, "user name with this password"},
+			{"data/", "SMB_PASSWORD=wrong", false, backends.Permission, "wrong user name or password"},
+			{"data/", "SMB_USERNAME=nobody-else", false, backends.Permission, "wrong user name or password"},
 			{"data/", "SMB_PASSWORD=", false, backends.Permission, "no user and password were found"},
 			{"readonly/", "", true, backends.Permission, "read-only"},
 			{"data/?mapchars=off", "", true, backends.Invalid, `SMB has no ':' in names`},
@@ -96,7 +96,7 @@ func TestKeyBelowAFile(t *testing.T) {
 	}
 }
 
-func TestAFullDiskSaysSo(t *testing.T) {
+func TestErrorOfAFullDisk(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		if s.Env["SMB_FULL_SHARE"] == "" {
 			live.Require(t, "smb", errors.New("no small disk can be mounted here"))
@@ -120,7 +120,7 @@ func TestAFullDiskSaysSo(t *testing.T) {
 
 // The two backends act like two processes. While writers shared one claim file with a fixed name,
 // two of them won in one of some hundred rounds on a busy machine.
-func TestOneOfManyWritersWins(t *testing.T) {
+func TestWritersRaceForOneKey(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		stores := []*backends.Store{openLive(t, s, "data/race/"), openLive(t, s, "data/race/")}
 		for round := range 20 {
@@ -155,7 +155,7 @@ func TestOneOfManyWritersWins(t *testing.T) {
 	})
 }
 
-func TestAClaimWhoseOwnerIsGoneIsNone(t *testing.T) {
+func TestClaimOfADeadOwnerIsIgnored(t *testing.T) {
 	s := need(t, "plain")
 	one, two := openLive(t, s, "data/claims/"), openLive(t, s, "data/claims/")
 	opts := backends.CreateOptions{IfAbsent: true}
@@ -192,7 +192,7 @@ func TestAClaimWhoseOwnerIsGoneIsNone(t *testing.T) {
 }
 
 // Other programs change a file, as seen through the server.
-func TestAFileThatChangesWhileItIsRead(t *testing.T) {
+func TestReadDetectsChangedFile(t *testing.T) {
 	s := need(t, "plain")
 	store := openLive(t, s, "data/change/")
 	const size = 12 << 20
@@ -274,7 +274,7 @@ func TestListingNamesEmptyDirs(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsKilledIsSurvived(t *testing.T) {
+func TestServerKillIsSurvived(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		store := openLive(t, s, "data/killed/")
 		const size = 24 << 20
@@ -337,7 +337,7 @@ func hasty(address string, getenv func(string) string) *Backend {
 	})
 }
 
-func TestAServerThatIsNone(t *testing.T) {
+func TestServerOfAnotherProtocol(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestAServerThatIsNone(t *testing.T) {
 	}
 }
 
-func TestAServerThatNeverAnswers(t *testing.T) {
+func TestServerThatNeverResponds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	b := hasty(l.Addr().String(), func(name string) string { return "x" })
 	start := time.Now()
 	_, err = b.Stat(t.Context(), "x")
-	if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || !strings.Contains(fmt.Sprint(err), "does not answer") || took > 5*time.Second {
+	if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || !strings.Contains(fmt.Sprint(err), "does not respond") || took > 5*time.Second {
 		t.Errorf("after %v: %v; want kind unavailable after 300ms", took, err)
 	}
 	b.Close()
@@ -381,7 +381,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	}
 }
 
-func TestARefusedLoginIsNotRepeated(t *testing.T) {
+func TestLoginRejectedIsNotRetried(t *testing.T) {
 	s := need(t, "plain")
 	store := openLive(t, s, "data/", "SMB_PASSWORD=wrong")
 	raw, _ := store.Backend()
@@ -395,7 +395,7 @@ func TestARefusedLoginIsNotRepeated(t *testing.T) {
 	}
 }
 
-func TestACallThatIsLeftHarmsNobody(t *testing.T) {
+func TestCallAbandonedHarmsNoOther(t *testing.T) {
 	s := need(t, "signed")
 	store := openLive(t, s, "data/left/")
 	const size = 6 << 20

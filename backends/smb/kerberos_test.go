@@ -48,7 +48,7 @@ func TestContractWithKerberos(t *testing.T) {
 	}
 }
 
-func TestWordsOfKerberos(t *testing.T) {
+func TestErrorsOfKerberos(t *testing.T) {
 	server := live.Start(t, "smb", "-kerberos", "-mode=encrypted")
 	cache := t.TempDir() + "/cache"
 	server.Run(t, "kinit", "-l", "1s", "-k", "-t", server.Env["KRB5_CLIENT_KTNAME"], "-c", "FILE:"+cache, server.Env["SMB_USERNAME"])
@@ -57,7 +57,7 @@ func TestWordsOfKerberos(t *testing.T) {
 		env        []string
 		words      string
 	}{
-		{"no ticket", "data/", []string{"KRB5_CLIENT_KTNAME=", "KRB5CCNAME=" + cache + "-none"}, "neither a keytab nor a ticket"},
+		{"no ticket", "data/", []string{"KRB5_CLIENT_KTNAME=", "KRB5CCNAME=" + cache + "-none"}, "there is no keytab and no ticket"},
 		{"a ticket of a daemon", "data/", []string{"KRB5_CLIENT_KTNAME=", "KRB5CCNAME=KCM:"}, "type KCM"},
 		{"a ticket that expired", "data/", []string{"KRB5_CLIENT_KTNAME=", "KRB5CCNAME=FILE:" + cache}, "has expired"},
 		{"an address for a name", "ip/data/", nil, "no service cifs/127.0.0.1"},

@@ -114,7 +114,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 			// A link leads to a file, a directory, or nowhere.
 			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
 			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
-				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a link that leads nowhere"})
+				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a broken link"})
 				continue
 			}
 			if err != nil {
@@ -168,7 +168,7 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 			}
 			if why := l.unreachable(info.Name()); why != "" {
 				return nil, backends.Errorf(backends.Unsupported, "list", key,
-					"the server lists a name that cannot be asked for, %s: rename it on the server", why)
+					"the server lists an invalid name, %s: rename it on the server", why)
 			}
 			entries = append(entries, entry{info.Name(), info.Sys().(*smb2.FileStat)})
 		}
@@ -187,7 +187,7 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 // unreachable returns why a listed name cannot be requested, or "".
 func (l *lister) unreachable(name string) string {
 	if name == "" || strings.Contains(name, "/") {
-		return `for it is empty or has a "/" in it`
+		return `which is empty or contains "/"`
 	}
 	return checkName(name, l.b.pool.dialer.mapped)
 }

@@ -39,7 +39,7 @@ func (d *dialer) identity() (identity, error) {
 				return strings.TrimRight(string(text), "\r\n")
 			}
 			if !errors.Is(err, fs.ErrNotExist) {
-				failed = backends.Errorf(backends.Permission, "open", "", "the credentials cannot be read: %w", err)
+				failed = backends.Errorf(backends.Permission, "open", "", "cannot read the credentials: %w", err)
 			}
 		}
 		return d.getenv(env)

@@ -64,7 +64,7 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	if s != nil {
-		p.dialer.log.Info("connected to the share again", "server", p.dialer.address, "share", p.dialer.share, "after", context.Cause(s.ctx))
+		p.dialer.log.Info("reconnected to the share", "server", p.dialer.address, "share", p.dialer.share, "after", context.Cause(s.ctx))
 	}
 	s = fresh
 	p.far.Store(s.roundTrip > near)

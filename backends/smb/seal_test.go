@@ -74,7 +74,7 @@ func TestLoginIsMadeToEncrypt(t *testing.T) {
 
 // A server that refuses a wrong password with a body of two bytes once looked broken, and the login
 // was retried until the timeout.
-func TestRefusalOfALoginNeedsNoBody(t *testing.T) {
+func TestLoginRejectionNeedsNoBody(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"none": nil, "short": {9, 0}, "one of a success": {9, 0, 0, 0, 72, 0, 0, 1}, "as it should be": {9, 0, 0, 0, 0, 0, 0, 0, 0},
 	} {
@@ -106,7 +106,7 @@ func TestHostileNegotiation(t *testing.T) {
 	}
 }
 
-func TestLengthAndMessageGoTogether(t *testing.T) {
+func TestFrameIsWrittenAtOnce(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

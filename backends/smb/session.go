@@ -53,7 +53,7 @@ func (d *dialer) dial(ctx context.Context) (*session, error) {
 	case ctx.Err() != nil:
 		return nil, ended(ctx, "open", "")
 	case within.Err() != nil:
-		return nil, backends.Errorf(backends.Unavailable, "open", "", "the server %s does not answer: it took longer than %v to connect and log in", d.address, d.connectWithin)
+		return nil, backends.Errorf(backends.Unavailable, "open", "", "the server %s does not respond: connection and login took longer than %v", d.address, d.connectWithin)
 	}
 	return nil, d.explain(err)
 }
@@ -88,7 +88,7 @@ func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err e
 	// The library parses responses that a hostile server may have crafted.
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the server's answer cannot be understood: %v", r)
+			err = fmt.Errorf("invalid response from the server: %v", r)
 		}
 	}()
 	if s.smb, err = smb.DialConn(ctx, newSealingConn(s.conn, d.signing), d.host); err != nil {
@@ -149,13 +149,13 @@ func (d *dialer) explain(err error) error {
 	case errors.As(err, &mount) && errors.Is(err, os.ErrPermission):
 		return backends.Errorf(backends.Permission, "open", "", "this user may not use the share %q", d.share)
 	case errors.Is(err, os.ErrPermission):
-		return backends.Errorf(backends.Permission, "open", "", "the server denies the login; one that insists on encryption denies it to SMB 2 as well")
+		return backends.Errorf(backends.Permission, "open", "", "the server denies the login; it may require encryption, which SMB 2 lacks")
 	case status(err) == statusNotSupported:
-		return backends.Errorf(backends.Unsupported, "open", "", "the server %s refuses the SMB versions that are spoken here, 2.0.2 to 3.1.1", d.address)
+		return backends.Errorf(backends.Unsupported, "open", "", "the server %s rejects the supported SMB versions, 2.0.2 to 3.1.1", d.address)
 	case innermost(err) == io.EOF: //nolint:errorlint // it is the last of the chain
-		return backends.Errorf(backends.Unavailable, "open", "", "what answers at %s hangs up before the login: is it an SMB server?", d.address)
+		return backends.Errorf(backends.Unavailable, "open", "", "%s closed the connection before the login: is it an SMB server?", d.address)
 	case errors.As(err, &invalid) && d.signing && invalid.Message == "guest account doesn't support signing":
-		return backends.Errorf(backends.Permission, "open", "", "the server does not know this user and lets him in as a guest, who cannot sign: correct the user, or say ?signing=off")
+		return backends.Errorf(backends.Permission, "open", "", "the server does not know this user and allows only guest access, which cannot sign: correct the user, or set ?signing=off")
 	}
 	return classify("open", "", err)
 }
@@ -244,7 +244,7 @@ func (s *session) do(f func(*smb2.Share) error) (err error) {
 	defer s.awaited.Add(-1)
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the server's answer cannot be understood: %v", r)
+			err = fmt.Errorf("invalid response from the server: %v", r)
 			s.kill(err)
 		}
 		if err != nil && !s.alive() {

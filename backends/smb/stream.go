@@ -17,7 +17,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 		return nil, err
 	}
 	if off < 0 {
-		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "byte %d was asked for", off)
+		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "invalid offset %d", off)
 	}
 	r := &stream{b: b, ctx: ctx, key: obj.Key, want: obj.Version, at: off}
 	if err := r.open(n); err != nil {
@@ -97,7 +97,7 @@ func (r *stream) checkVersion(n int64) error {
 }
 
 func (r *stream) beyond(info *smb2.FileStat) error {
-	return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", r.at, info.EndOfFile)
+	return backends.Errorf(backends.Invalid, "read", r.key, "byte %d is outside the file of %d bytes", r.at, info.EndOfFile)
 }
 
 // compare returns an error of kind Changed if the file does not have the wanted version.
@@ -110,7 +110,7 @@ func (r *stream) compare(info *smb2.FileStat) error {
 		r.want = is
 	}
 	if !sameVersion(is, r.want) {
-		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed after it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func makeDirs(ctx context.Context, s *session, dir string) error {
 	case errors.Is(err, fs.ErrExist):
 		info, err := call(ctx, s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(dir) }, nil)
 		if err == nil && !info.IsDir() {
-			return backends.Errorf(backends.Invalid, "create", dir, "a part of the key is a file, so nothing can be below it")
+			return backends.Errorf(backends.Invalid, "create", dir, "a parent of the key is a file")
 		}
 	case errors.Is(err, fs.ErrNotExist), status(err) == statusDeletePending:
 		// A concurrent Delete removed the parent; begin retries.
@@ -316,7 +316,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	}
 	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
 		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
 	}
 	return w.write(ctx, off, src)
 }

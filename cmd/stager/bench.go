@@ -91,32 +91,32 @@ func (b *benched) judge(cpus int) {
 	switch {
 	case b.Disk.Write < many:
 		b.Limit = "disk"
-		say("The disk limits: it takes %s, and the store gives %s. A faster disk, or a tmpfs, shortens a prefetch by up to %.0f %%.",
+		say("The disk is the bottleneck: it writes %s, the store delivers %s. A faster disk, or a tmpfs, shortens a prefetch by up to %.0f %%.",
 			rate(b.Disk.Write), rate(many), 100*(1-b.Disk.Write/many))
 	case b.Speed.Many.ReadCPU > 0.85*float64(cpus):
 		b.Limit = "processors"
-		say("This machine's processors limit: reading %s keeps %.1f of %d busy.", rate(many), b.Speed.Many.ReadCPU, cpus)
+		say("The processors are the bottleneck: reading %s uses %.1f of %d.", rate(many), b.Speed.Many.ReadCPU, cpus)
 	case many > 0.6*one*float64(b.Speed.Many.Requests):
 		b.Limit = "streams"
-		say("Each stream limits: %d together give %.0f times what one gives, so more --connections give more.", b.Speed.Many.Requests, many/one)
+		say("Each stream is the bottleneck: %d together are %.0f times as fast as one, so more --connections help.", b.Speed.Many.Requests, many/one)
 	default:
 		b.Limit = "store"
-		say("The store, or the network to it, limits: %d streams give %s, one gives %s, and the disk takes %s.",
+		say("The store, or the network to it, is the bottleneck: %d streams read %s, one reads %s, and the disk writes %s.",
 			b.Speed.Many.Requests, rate(many), rate(one), rate(b.Disk.Write))
 	}
 	if tiny.FileBytes > 0 && tiny.Read > 0 && tiny.Read < many/4 {
-		say("Small objects come at %.0f a second, which is %.0f %% of the bytes that large ones bring: keep many samples in one object.",
+		say("Small objects are read at %.0f per second, %.0f %% of the throughput of large ones: pack many samples into one object.",
 			tiny.Read/float64(tiny.FileBytes), 100*tiny.Read/many)
 	}
 }
 
 func (b *benched) print(to io.Writer) error {
 	out := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, b.Store+", seen from here")
+	fmt.Fprintln(out, b.Store+", measured from here")
 	printSpeed(out, b.Speed)
 	how := "through the page cache, and synced"
 	if b.Disk.Direct {
-		how = "past the page cache"
+		how = "bypassing the page cache"
 	}
 	fmt.Fprintf(out, "  local disk\t%15s  %15s\t%s, %s\n\n", size(int64(b.Disk.Write))+"/s", "", b.Disk.Dir, how)
 	for _, says := range b.Says {

@@ -46,7 +46,7 @@ With -f, checks every output that several nodes save together, and reports how i
 func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	switch {
 	case (c.URL == "") == (c.File == ""):
-		return &usageError{errors.New("name a URL, or a plan with -f")}
+		return &usageError{errors.New("specify a URL, or a plan with -f")}
 	case c.File != "":
 		return c.plan(ctx, log)
 	}

@@ -61,7 +61,7 @@ func (c checkCmd) readPlan() (*plan.StagePlan, error) {
 	}
 	p, err := plan.Parse(text, all.Registry().Check)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a good plan:\n%w", c.File, err)
+		return nil, fmt.Errorf("invalid plan %s:\n%w", c.File, err)
 	}
 	return p, nil
 }

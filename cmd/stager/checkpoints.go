@@ -176,9 +176,9 @@ func (pruneCmd) Help() string {
 func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	switch {
 	case c.Last < 1 || c.Every < 0 || c.Best < 0 || c.Abandoned < 0:
-		return &usageError{errors.New("--last is at least 1, and nothing is less than 0")}
+		return &usageError{errors.New("--last must be at least 1, and no value may be negative")}
 	case (c.Best > 0) != (c.Metric != ""):
-		return &usageError{errors.New("--best and --metric belong together")}
+		return &usageError{errors.New("--best and --metric must be set together")}
 	}
 	store, err := c.open(ctx, c.Dst, log)
 	if err != nil {
@@ -199,14 +199,14 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger) (err error) {
 	out, did := json.NewEncoder(os.Stdout), "removed"
 	if c.DryRun {
-		did = "would go"
+		did = "would be removed"
 	}
 	steps, bytes := 0, int64(0)
 	for _, p := range gone {
 		word, state, dir := did, "partial", p.Dir
 		switch {
 		case p.Foreign:
-			state, dir = "an upload in parts, maybe another program's", fmt.Sprintf("%q", p.Key)
+			state, dir = "a multipart upload, maybe of another program", fmt.Sprintf("%q", p.Key)
 		case p.Committed:
 			state = "committed"
 		case p.Unfinished:
@@ -220,7 +220,7 @@ func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger
 			steps, bytes = steps+1, bytes+p.Bytes
 		}
 		if dir == "" {
-			dir = "beside the steps"
+			dir = "outside the steps"
 		}
 		if c.json() {
 			err = out.Encode(p)

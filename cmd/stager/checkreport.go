@@ -29,7 +29,7 @@ func printReport(to io.Writer, r *check.Report) error {
 	fmt.Fprintln(out, "\nFacts")
 	printCapabilities(out, r)
 	if r.Speed.Stat.Requests > 0 {
-		fmt.Fprintln(out, "\nSpeed, seen from here")
+		fmt.Fprintln(out, "\nSpeed, measured from here")
 		printSpeed(out, r.Speed)
 	}
 	for _, area := range check.Areas {
@@ -56,13 +56,13 @@ func verdict(r *check.Report) (says []string) {
 	holds, fails, all := r.Count(check.Holds), r.Count(check.Fails), len(r.Promises)
 	switch {
 	case fails > 0:
-		says = append(says, fmt.Sprintf("%d of %d promises %s NOT hold. Each ✗ below says what that means and what to do.", fails, all, do(fails)))
+		says = append(says, fmt.Sprintf("%d of %d promises %s NOT hold. Each ✗ below explains the consequences and what to do.", fails, all, do(fails)))
 	case r.ReadOnly:
-		says = append(says, fmt.Sprintf("All that can be told by reading holds (%d of %d).", holds, all))
+		says = append(says, fmt.Sprintf("All promises that reading can check hold (%d of %d).", holds, all))
 	case holds == all:
 		says = append(says, fmt.Sprintf("All %d promises hold: prefetch, windows, checkpoints and restore work on this store.", all))
 	default:
-		says = append(says, fmt.Sprintf("All holds that this store promises: %d of %d. What it does not promise is marked –.", holds, all))
+		says = append(says, fmt.Sprintf("All promises of this store hold: %d of %d. Those it does not make are marked –.", holds, all))
 	}
 	if r.Left != "" {
 		says = append(says, "NOT CLEAN: "+r.Left+".")
@@ -85,13 +85,13 @@ func printCapabilities(out io.Writer, r *check.Report) {
 		case !yes:
 			return not
 		case r.ReadOnly:
-			return "by its protocol, yes; not tried"
+			return "yes, by its protocol; not tested"
 		}
 		return so
 	}
 	fact := func(name, value string) { fmt.Fprintf(out, "  %s\t%s\n", name, value) }
-	fact("replaces an object at once", either(f.AtomicReplace, "yes: readers see the old one or the new one", "NO: readers may find none meanwhile"))
-	fact("creates only if absent", either(f.ConditionalCreate, "yes: of several writers one wins", "NO: two jobs that save the same step need destinations of their own"))
+	fact("replaces an object at once", either(f.AtomicReplace, "yes: readers see the old or the new version", "NO: readers may temporarily find none"))
+	fact("creates only if absent", either(f.ConditionalCreate, "yes: of several writers one wins", "NO: two jobs that save the same step need separate destinations"))
 	fact("pins reads to a version", either(f.PinnedReads, "yes", "no: compared before and after each read"))
 	switch {
 	case f.Checksum != "":
@@ -104,7 +104,7 @@ func printCapabilities(out io.Writer, r *check.Report) {
 		cut += fmt.Sprintf(", at most %s of them", humanize.Comma(f.MaxParts))
 	}
 	fact("parts of large objects", cut)
-	fact("requests at once", fmt.Sprint(f.Connections))
+	fact("concurrent requests", fmt.Sprint(f.Connections))
 	if f.LongestKey > 0 {
 		fact("longest key", upTo(f.LongestKey, check.MostKey)+" bytes below this URL")
 	}
@@ -116,7 +116,7 @@ func printCapabilities(out io.Writer, r *check.Report) {
 		for _, n := range f.RefusedNames {
 			names = append(names, fmt.Sprintf("%q", short(n)))
 		}
-		fact("names it cannot hold", "such as "+strings.Join(names, " "))
+		fact("unsupported names", "such as "+strings.Join(names, " "))
 	}
 	if f.ClockAheadSeconds != nil {
 		fact("clock", clock(*f.ClockAheadSeconds))
@@ -170,13 +170,13 @@ func printSpeed(out io.Writer, s check.Speed) {
 		rate("one request at a time", "a file of "+size(s.One.FileBytes), s.One.Write, s.One.Read, bytes)
 	}
 	if s.Many.FileBytes > 0 {
-		rate(fmt.Sprintf("%d at once", s.Many.Requests), "files of "+size(s.Many.FileBytes), s.Many.Write, s.Many.Read, bytes)
+		rate(fmt.Sprintf("%d in parallel", s.Many.Requests), "files of "+size(s.Many.FileBytes), s.Many.Write, s.Many.Read, bytes)
 	}
 	if each := float64(s.Tiny.FileBytes); each > 0 {
-		rate(fmt.Sprintf("%d at once, small", s.Tiny.Requests), "files of "+size(s.Tiny.FileBytes), s.Tiny.Write/each, s.Tiny.Read/each,
+		rate(fmt.Sprintf("%d in parallel, small", s.Tiny.Requests), "files of "+size(s.Tiny.FileBytes), s.Tiny.Write/each, s.Tiny.Read/each,
 			func(v float64) string { return humanize.Comma(int64(v+0.5)) + " files/s" })
 	}
-	row("one answer", "", brief(s.Stat.Median), fmt.Sprintf("stat: median of %d, the slowest took %s", s.Stat.Requests, brief(s.Stat.Slowest)))
+	row("one response", "", brief(s.Stat.Median), fmt.Sprintf("stat: median of %d, the slowest took %s", s.Stat.Requests, brief(s.Stat.Slowest)))
 }
 
 // brief formats a short time with two significant digits.

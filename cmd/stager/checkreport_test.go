@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/check"
 )
 
-func TestTheReportOfACheck(t *testing.T) {
+func TestCheckReport(t *testing.T) {
 	behind := -12.34
 	r := &check.Report{
 		Store: "smb://server/share/scratch", Began: time.Date(2026, 11, 21, 9, 36, 0, 0, time.UTC), Seconds: 18.4,
@@ -25,10 +25,10 @@ func TestTheReportOfACheck(t *testing.T) {
 			Stat: check.Latency{Requests: 50, Median: 0.000471, Slowest: 0.0123},
 		},
 		Promises: []check.Promise{
-			{Area: check.Areas[0], Sentence: "a missing key is not there", State: check.Holds},
+			{Area: check.Areas[0], Sentence: "a missing key is reported as missing", State: check.Holds},
 			{Area: check.Areas[4], Sentence: "of eight writers of a free key one wins", State: check.Unknown, Found: []string{"the store does not promise it"}},
 			{
-				Area: check.Areas[0], Sentence: "a long listing is whole", State: check.Fails,
+				Area: check.Areas[0], Sentence: "a long listing is complete", State: check.Fails,
 				Found: []string{"the list has 1,000 keys of 1,100, and ascending they are: true", "2", "3", "4", "5"},
 				Means: "Of a directory with more objects than one page holds, prefetch and window miss some, without an error.", Do: "Mend it.",
 			},
@@ -41,31 +41,31 @@ func TestTheReportOfACheck(t *testing.T) {
 	}
 	const want = `smb://server/share/scratch, checked 21 November 2026 09:36 UTC in 18 s
 
-1 of 3 promises does NOT hold. Each ✗ below says what that means and what to do.
+1 of 3 promises does NOT hold. Each ✗ below explains the consequences and what to do.
 NOT CLEAN: the scratch directory could not be removed.
 
 Facts
-  replaces an object at once   yes: readers see the old one or the new one
-  creates only if absent       NO: two jobs that save the same step need destinations of their own
+  replaces an object at once   yes: readers see the old or the new version
+  creates only if absent       NO: two jobs that save the same step need separate destinations
   pins reads to a version      no: compared before and after each read
   checksum                     none; sizes are compared
   parts of large objects       8.0 MiB, at most 10,000 of them
-  requests at once             16
+  concurrent requests          16
   longest key                  4,096 or more bytes below this URL
   longest name                 255 bytes between two slashes
-  names it cannot hold         such as "a:b" "longlonglonglonglong…"
+  unsupported names            such as "a:b" "longlonglonglonglong…"
   clock                        12.3 s behind this machine's
 
-Speed, seen from here
+Speed, measured from here
                                     write             read
   one request at a time         215 MiB/s        1.4 GiB/s   a file of 256 MiB
-  16 at once                            –        357 MiB/s   files of 8.0 MiB
-  16 at once, small           669 files/s    2,260 files/s   files of 50 KiB
-  one answer                                        470 µs   stat: median of 50, the slowest took 12 ms
+  16 in parallel                        –        357 MiB/s   files of 8.0 MiB
+  16 in parallel, small       669 files/s    2,260 files/s   files of 50 KiB
+  one response                                      470 µs   stat: median of 50, the slowest took 12 ms
 
 Names and listings
-  ✓ a missing key is not there
-  ✗ a long listing is whole
+  ✓ a missing key is reported as missing
+  ✗ a long listing is complete
       found   the list has 1,000 keys of 1,100, and ascending they are: true
       found   2
       found   3

@@ -43,14 +43,14 @@ type patient struct {
 
 // insist retries until the daemon gives a final response, or Patience is over.
 func (p patient) insist(ctx context.Context, call func() error) error {
-	started, told := time.Now(), false
+	started, reported := time.Now(), false
 	for {
 		err := call()
 		if !api.Unready(err) || time.Since(started) >= p.Patience {
 			return err
 		}
-		if !told && time.Since(started) > time.Second {
-			told = true
+		if !reported && time.Since(started) > time.Second {
+			reported = true
 			fmt.Fprintf(os.Stderr, "stager: waiting up to %s: %v\n", p.Patience, err)
 		}
 		select {
@@ -111,7 +111,7 @@ func (c nextCmd) query() (url.Values, error) {
 	case c.Epoch != nil:
 		query.Set("epoch", strconv.Itoa(*c.Epoch))
 	case c.Early:
-		return nil, &usageError{errors.New("--early needs --epoch, so that one who asks again is not given the next")}
+		return nil, &usageError{errors.New("--early requires --epoch, so that a repeated call does not read the next epoch")}
 	}
 	if c.Early {
 		query.Set("end", "early")
@@ -144,7 +144,7 @@ func (c nextCmd) Run(ctx context.Context) error {
 		case code == http.StatusNoContent && (c.Wait == 0 || time.Since(started) < c.Wait):
 			continue
 		case code == http.StatusNoContent:
-			fmt.Fprintf(os.Stderr, "stager: nothing within %s; what is waited for: %s\n", c.Wait, header.Get("Stager-Wait-Cause"))
+			fmt.Fprintf(os.Stderr, "stager: no shard within %s; waiting for: %s\n", c.Wait, header.Get("Stager-Wait-Cause"))
 			return exitError(exitTryAgain)
 		case lease.End && c.Epoch != nil && lease.Epoch < *c.Epoch: // the end of an earlier epoch
 			continue
@@ -167,7 +167,7 @@ type ackCmd struct {
 
 // Help shows the loop for which ack is made.
 func (ackCmd) Help() string {
-	return `A shard that is not acknowledged is delivered again when its lease expires, or after "stager nack".
+	return `A shard that is not acknowledged is redelivered when its lease expires, or after "stager nack".
 
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
 }
@@ -233,7 +233,7 @@ func (c commitCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if c.Wait > 0 && code == http.StatusAccepted {
-		fmt.Fprintf(os.Stderr, "stager: not saved within %s; it goes on in the background\n", c.Wait)
+		fmt.Fprintf(os.Stderr, "stager: not saved within %s; saving continues in the background\n", c.Wait)
 		return exitError(exitTryAgain)
 	}
 	return nil

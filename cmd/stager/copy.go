@@ -98,7 +98,7 @@ func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Con
 	case backends.KindOf(err) != backends.NotExist:
 		return cfg, done, err
 	case overlap(c.Src, c.Dst):
-		return cfg, done, &usageError{fmt.Errorf("%s and %s lie one in the other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
+		return cfg, done, &usageError{fmt.Errorf("%s and %s contain each other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
 	}
 	return cfg, done, nil
 }
@@ -140,9 +140,9 @@ func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(summary)
 	}
-	said := "everything is there"
+	said := "complete"
 	if c.DryRun {
-		said = "nothing was copied; this would be"
+		said = "nothing copied, would copy"
 	}
 	log.Info(said, "files", summary.Files, "bytes", backends.Size(summary.Bytes),
 		"copied", summary.CopiedFiles, "there_already", summary.ThereFiles,

@@ -74,7 +74,7 @@ func (e *usageError) Unwrap() error { return e.err }
 type interruptedError struct{ err error }
 
 func (e *interruptedError) Error() string {
-	return "interrupted; run it again and it goes on where it was"
+	return "interrupted; run the command again to resume"
 }
 func (e *interruptedError) Unwrap() error { return e.err }
 
@@ -282,9 +282,9 @@ func hintFor(err error) string {
 			}
 		}
 	case backends.Throttled:
-		return "ask for less at once with --connections, or wait longer with --retry-for"
+		return "use fewer --connections, or wait longer with --retry-for"
 	case backends.Unavailable:
-		return "is the endpoint right, and reachable from here? --retry-for says how long to keep trying"
+		return "check that the endpoint is correct and reachable; --retry-for sets how long to retry"
 	}
 	return ""
 }

@@ -60,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{local(syscall.EACCES), 77},
 		{local(syscall.EROFS), 77},
 		{local(syscall.EIO), 74},
-		{local(errors.New("the file became shorter while it was sent")), 74},
+		{local(errors.New("the file was truncated during the upload")), 74},
 		{&backends.Error{Op: "write", Kind: backends.NoSpace, Err: local(syscall.ENOSPC)}, 73},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}, 74},
 		{&os.LinkError{Op: "rename", Old: "/x", New: "/y", Err: syscall.EIO}, 74}, // the last rename of a restore, which was 70
@@ -145,7 +145,7 @@ func TestReport(t *testing.T) {
 		{&stager.ChildError{Code: 3}, ""},
 		{errors.New("one\ntwo"), "stager: one\n  two\n"},
 		{store(backends.NotExist), "stager: read s3://b k: no\n"},
-		{store(backends.Unavailable), "stager: read s3://b k: no\nhint: is the endpoint right, and reachable from here? --retry-for says how long to keep trying\n"},
+		{store(backends.Unavailable), "stager: read s3://b k: no\nhint: check that the endpoint is correct and reachable; --retry-for sets how long to retry\n"},
 	} {
 		var out bytes.Buffer
 		report(&out, tt.err)
@@ -161,7 +161,7 @@ func TestReport(t *testing.T) {
 }
 
 // The exit codes that Kubernetes does not retry are listed wherever they are documented.
-func TestCodesAreTold(t *testing.T) {
+func TestCodesAreReported(t *testing.T) {
 	for _, code := range []int{exitEnd, exitUsage, exitNoInput, exitUnavailable, exitNoSpace, exitIO, exitTryAgain, exitCorrupt, exitPermission, exitConfig} {
 		if !strings.Contains(about, fmt.Sprintf(" %d ", code)) {
 			t.Errorf("the help does not tell of code %d", code)

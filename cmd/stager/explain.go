@@ -83,7 +83,7 @@ func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 		log.Warn(w, "file", cfg.Name)
 	}
 	if len(report.Pods) == 0 {
-		return &usageError{fmt.Errorf("%s: no pod template asks for data; write annotations such as stager.dev/in.train, or give --plan", cfg.Name)}
+		return &usageError{fmt.Errorf("%s: no pod template requests data; add annotations such as stager.dev/in.train, or use --plan", cfg.Name)}
 	}
 	report.Verdict.ExitCode = codeForVerdict(report.Verdict.Kind)
 	if c.json() {
@@ -132,7 +132,7 @@ func (c explainCmd) config(log *slog.Logger) (cfg explain.Config, err error) {
 	}
 	if c.Measure {
 		if c.Offline {
-			return cfg, &usageError{errors.New("--measure reads from the stores, and --offline asks none; leave one of them out")}
+			return cfg, &usageError{errors.New("--measure and --offline are mutually exclusive")}
 		}
 		cfg.Measure = measureFor
 	}
@@ -168,7 +168,7 @@ func (c explainCmd) sizes(cfg *explain.Config) error {
 			return &usageError{fmt.Errorf("--checkpoint-size %s: %w", text, err)}
 		}
 		if n == 0 {
-			return &usageError{fmt.Errorf("--checkpoint-size %s: a checkpoint has more than 0 bytes", text)}
+			return &usageError{fmt.Errorf("--checkpoint-size must be positive (got %s)", text)}
 		}
 		cfg.Checkpoint[name] = n
 	}

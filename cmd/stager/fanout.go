@@ -37,14 +37,14 @@ func (fanoutCmd) Help() string {
 func (f fanoutCmd) Run() error {
 	for _, location := range []string{f.Src, f.Dst} {
 		if !strings.Contains(location, "://") {
-			return &usageError{fmt.Errorf("%q means another directory in each pod: write a URL, as in file:///mnt/data/ with --claim NAME=/mnt", location)}
+			return &usageError{fmt.Errorf("%q is a different directory in each pod: use a URL such as file:///mnt/data/ with --claim NAME=/mnt", location)}
 		}
 		if err := all.Registry().Check(location); err != nil {
 			return err
 		}
 	}
 	if overlap(f.Src, f.Dst) {
-		return &usageError{errors.New("SRC and DST lie one in the other, so the copy would never end")}
+		return &usageError{errors.New("SRC and DST contain each other, so the copy would never end")}
 	}
 	if wrong := validation.IsDNS1123Label(f.JobName + "-verify"); len(wrong) > 0 {
 		return &usageError{fmt.Errorf("--job-name %q: %s", f.JobName, wrong[0])}

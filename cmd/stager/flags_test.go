@@ -22,7 +22,7 @@ func parser(t *testing.T, c *cli) *kong.Kong {
 }
 
 // An environment variable applies to every command, so it must mean the same to all of them.
-func TestEachFlagHasATwinAndEachTwinOneMeaning(t *testing.T) {
+func TestFlagsHaveOneVariableEach(t *testing.T) {
 	// Flags that differ only in their help.
 	same := map[string]bool{"STAGER_JSON": true, "STAGER_STEP": true, "STAGER_SAMPLES_SEEN": true}
 	type flag struct {
@@ -77,7 +77,7 @@ func TestTwinsAreRead(t *testing.T) {
 	}
 }
 
-func TestEveryCommandExplainsItself(t *testing.T) {
+func TestHelpOfCommands(t *testing.T) {
 	for _, node := range parser(t, new(cli)).Model.Children {
 		if node.Help == "" {
 			t.Errorf("%s tells nothing", node.Name)

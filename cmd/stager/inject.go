@@ -134,7 +134,7 @@ func (m manifests) change(files []manifest, log *slog.Logger, refuseUnmatched bo
 	}
 	switch {
 	case unmatched && refuseUnmatched:
-		log.Error("nothing is written; mend what has no effect, or give --allow-unmatched")
+		log.Error("nothing written: correct what has no effect, or use --allow-unmatched")
 		return exitError(exitData)
 	case m.Write:
 		return rewrite(files, results)
@@ -196,7 +196,7 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 		}
 	}
 	if left > 0 {
-		log.Info(string(jobspec.LeftAlone), "file", name, "objects", left, "because", "they ask for no data, or have no pod template")
+		log.Info(string(jobspec.LeftAlone), "file", name, "objects", left, "because", "no data requested, or no pod template")
 	}
 }
 
@@ -204,7 +204,7 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 func rewrite(files []manifest, results []*jobspec.Result) error {
 	for i, f := range files {
 		if f.path == "" {
-			return &usageError{errors.New("standard input cannot be written to; leave out --write")}
+			return &usageError{errors.New("--write cannot edit standard input; remove it")}
 		}
 		if string(f.text) == string(results[i].Output) {
 			continue

@@ -59,10 +59,10 @@ Then any pod can request data with a label and annotations:
 
 func (c webhookManifests) Run() error {
 	if c.Replicas < 1 {
-		return &usageError{fmt.Errorf("%d replicas serve nothing; two are a good number", c.Replicas)}
+		return &usageError{fmt.Errorf("replicas must be at least 1 (got %d); 2 is recommended", c.Replicas)}
 	}
 	if c.Revision != "" && !revisionName.MatchString(c.Revision) {
-		return &usageError{fmt.Errorf("%q is not the name of a revision; use lower-case letters, digits and -, such as v0-2-0", c.Revision)}
+		return &usageError{fmt.Errorf("invalid revision %q; use lower-case letters, digits and -, such as v0-2-0", c.Revision)}
 	}
 	w := c.webhook()
 	w.OptIn, w.FailurePolicy, w.NoNamespace = c.OptIn, c.FailurePolicy, !c.CreateNamespace

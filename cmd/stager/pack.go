@@ -31,7 +31,7 @@ func (packCmd) Help() string {
 
 func (c packCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	if c.ShardSize < minShard {
-		return &usageError{fmt.Errorf("--shard-size %d is less than %d; shards are made to be large, such as 256Mi", c.ShardSize, minShard)}
+		return &usageError{fmt.Errorf("--shard-size %d is less than %d; use large shards, such as 256Mi", c.ShardSize, minShard)}
 	}
 	cfg, done, err := c.config(ctx, log)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c packCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	}
 	defer done()
 	if cfg.Object != nil {
-		return &usageError{fmt.Errorf("%s is one object; name a directory with many", cfg.Src.Name()+"/"+cfg.Object.Key)}
+		return &usageError{fmt.Errorf("%s is one object; specify a directory", cfg.Src.Name()+"/"+cfg.Object.Key)}
 	}
 	// Nodes share the shards, not the files.
 	packed, err := pack.Open(ctx, pack.Config{
@@ -62,7 +62,7 @@ func (c packCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	if err := publisher.Check(ctx); err != nil {
 		return err
 	}
-	log.Info("files become shards", "files", packed.Files(), "samples", packed.Samples(), "shards", packed.Shards())
+	log.Info("packing files into shards", "files", packed.Files(), "samples", packed.Samples(), "shards", packed.Shards())
 	summary, err := c.move(ctx, cfg, to, log)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ type paiCmd struct {
 }
 
 // Help refers to the help of the subcommand.
-func (paiCmd) Help() string { return "stager pai convert --help tells the rest." }
+func (paiCmd) Help() string { return "See stager pai convert --help." }
 
 // converting has the flags of all commands that read OpenPAI jobs.
 type converting struct {
@@ -124,7 +124,7 @@ func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, j
 	if indexed {
 		var err error
 		if index, err = strconv.Atoi(number); err != nil {
-			return &usageError{fmt.Errorf("--run-local %q: the index is a number, as in worker/0", c.RunLocal)}
+			return &usageError{fmt.Errorf("--run-local %q: the index must be a number, as in worker/0", c.RunLocal)}
 		}
 	}
 	dir := c.Dir
@@ -162,10 +162,10 @@ func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, j
 func execute(command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return &usageError{fmt.Errorf("the command cannot be started: %w", err)}
+		return &usageError{fmt.Errorf("cannot start the command: %w", err)}
 	}
 	if err := syscall.Exec(path, command, os.Environ()); err != nil {
-		return fmt.Errorf("the command cannot be started: %w", err)
+		return fmt.Errorf("cannot start the command: %w", err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	if summary.Archives > 0 {
 		said = append(said, "archives", summary.Archives, "unpacked_files", summary.Unpacked.Files, "unpacked", backends.Size(summary.Unpacked.Bytes))
 	}
-	log.Info("everything is there", append(said, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))...)
+	log.Info("complete", append(said, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))...)
 	return nil
 }
 

@@ -15,13 +15,13 @@ func TestBarStaysWhereTheWorkWasCutShort(t *testing.T) {
 		bytes int64
 		want  string // the last percentage shown
 	}{{300, "30 %"}, {1000, "100 %"}, {0, "0 %"}} {
-		var shown bytes.Buffer
+		var printed bytes.Buffer
 		d := &display{to: new(console), done: make(chan struct{}), clock: time.Now}
-		d.bars = mpb.New(mpb.WithOutput(&shown), mpb.WithWidth(40), mpb.WithAutoRefresh())
+		d.bars = mpb.New(mpb.WithOutput(&printed), mpb.WithWidth(40), mpb.WithAutoRefresh())
 		d.bar = d.addBar()
 		d.update(moving{Phase: "fetching", Bytes: tt.bytes, BytesTotal: 1000})
 		d.close() // as commands do on exit and on interrupt
-		all := regexp.MustCompile(`\d+ ?%`).FindAllString(shown.String(), -1)
+		all := regexp.MustCompile(`\d+ ?%`).FindAllString(printed.String(), -1)
 		if len(all) == 0 || all[len(all)-1] != tt.want {
 			t.Errorf("after %d of 1000 bytes: the bar ends with %q, want %q", tt.bytes, all, tt.want)
 		}

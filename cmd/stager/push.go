@@ -64,9 +64,9 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	}
 	switch s := summary.(type) {
 	case checkpoint.Commit:
-		log.Info("the checkpoint is committed", "step", s.Step, "files", len(s.Files), "destination", store.Name())
+		log.Info("checkpoint committed", "step", s.Step, "files", len(s.Files), "destination", store.Name())
 	case checkpoint.PushSummary:
-		log.Info("everything is there", "sent", s.Files, "bytes", backends.Size(s.Bytes), "there_already", s.Unchanged, "destination", store.Name())
+		log.Info("complete", "sent", s.Files, "bytes", backends.Size(s.Bytes), "there_already", s.Unchanged, "destination", store.Name())
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ In a job of several nodes, all nodes restore the same step, even if another is c
 
 func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	if c.Optional && c.Step >= 0 {
-		return &usageError{errors.New("--step asks for one step, and --optional for the newest if there is one: leave one of them out")}
+		return &usageError{errors.New("--step and --optional are mutually exclusive")}
 	}
 	if c.Secrets == "" {
 		c.Secrets = os.Getenv("STAGER_RESTORE_SECRETS")
@@ -66,7 +66,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	})
 	show.close()
 	if c.Optional && backends.Empty(err) {
-		log.Info("nothing is restored, and that is allowed", "why", strings.ReplaceAll(err.Error(), "\n", "; "))
+		log.Info("nothing to restore", "why", strings.ReplaceAll(err.Error(), "\n", "; "))
 		if c.JSON {
 			fmt.Println("null")
 		}
@@ -99,12 +99,12 @@ func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
 	node, _, err := plan.ShardSpec{}.Resolve(os.Getenv)
 	switch {
 	case err != nil && job != "":
-		log.Warn("this may be one of several nodes, and it is not known which, so it does not agree with others on what to restore", "reason", err)
+		log.Warn("cannot tell which of several nodes this is, restoring without agreeing with the other nodes", "reason", err)
 		return checkpoint.Among{}
 	case err != nil || node.Count < 2:
 		return checkpoint.Among{}
 	case job == "":
-		log.Warn("nothing tells which job this is, so its nodes do not agree on what to restore: set STAGER_JOB_UID to one value on all nodes, and to another one for each job",
+		log.Warn("job identity unknown, restoring without agreeing with the other nodes: set STAGER_JOB_UID to the same value on all nodes, different for each job",
 			"node", node.Index, "nodes", node.Count)
 		return checkpoint.Among{}
 	}
@@ -116,7 +116,7 @@ func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
 // need not know of them.
 func (c restoreCmd) rewind(ctx context.Context, to checkpoint.Restored, log *slog.Logger) error {
 	if len(to.Cursors) == 0 {
-		log.Warn("the checkpoint does not say where inputs stood, so none is rewound", "step", to.Step)
+		log.Warn("checkpoint has no input positions, not rewinding", "step", to.Step)
 	}
 	for _, name := range slices.Sorted(maps.Keys(to.Cursors)) {
 		var at window.Cursor
@@ -125,13 +125,13 @@ func (c restoreCmd) rewind(ctx context.Context, to checkpoint.Restored, log *slo
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("step %d is restored, and input %s is not rewound to it: %w", to.Step, name, err)
+			return fmt.Errorf("step %d is restored, but input %s is not rewound to it: %w", to.Step, name, err)
 		}
 		skip := 0
 		for _, u := range at.Used {
 			skip += u.Samples
 		}
-		log.Info("the input goes on where the checkpoint stood", "input", name, "step", to.Step, "samples_to_skip", skip)
+		log.Info("input rewound to the checkpoint", "input", name, "step", to.Step, "samples_to_skip", skip)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	p, err := plan.Parse(file, all.Registry().Check)
 	if err != nil {
-		return fmt.Errorf("%s is not a good plan:\n%w", c.planName(), err)
+		return fmt.Errorf("invalid plan %s:\n%w", c.planName(), err)
 	}
 	node, part, err := p.Spec.Shard.Resolve(os.Getenv)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c runCmd) token() (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" {
-		return "", &usageError{fmt.Errorf("%s is empty; it is to hold the token", c.TokenFile)}
+		return "", &usageError{fmt.Errorf("%s is empty; it must contain the token", c.TokenFile)}
 	}
 	return token, nil
 }
@@ -167,14 +167,14 @@ func (c runCmd) child() (*stager.Child, error) {
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	} else if len(command) > 0 && strings.HasPrefix(command[0], "-") {
-		return nil, &usageError{fmt.Errorf("unknown flag %s; a command begins after --", command[0])}
+		return nil, &usageError{fmt.Errorf("unknown flag %s; put the command after --", command[0])}
 	}
 	if len(command) == 0 {
 		return nil, nil
 	}
 	if !strings.Contains(command[0], "/") {
 		if _, err := exec.LookPath(command[0]); err != nil {
-			return nil, &usageError{fmt.Errorf("the command cannot be started: %w", err)}
+			return nil, &usageError{fmt.Errorf("cannot start the command: %w", err)}
 		}
 	}
 	return &stager.Child{Command: command}, nil

@@ -44,25 +44,25 @@ func printStatus(w io.Writer, s api.Snapshot) error {
 }
 
 func printWindow(out io.Writer, s window.Status) {
-	epochs := "without end"
+	epochs := "(unlimited)"
 	if s.Epochs > 0 {
 		epochs = fmt.Sprintf("of %d", s.Epochs)
 	}
 	if s.Epochs > 0 && s.Epoch >= s.Epochs {
-		fmt.Fprintf(out, "  epoch\t%d %s\tall is done\n", s.Epochs, epochs)
+		fmt.Fprintf(out, "  epoch\t%d %s\tall done\n", s.Epochs, epochs)
 	} else {
 		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Finished, s.Positions)
 	}
-	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d on their way, %d lingering; at most it was %s\n",
+	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d fetching, %d lingering; peak %s\n",
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],
 		s.Items[window.Reserved]+s.Items[window.Fetching]+s.Items[window.Verifying], s.Items[window.Zombie], size(s.Peak))
 	stayed := ""
 	if s.Reused > 0 {
-		stayed = fmt.Sprintf(", %d stayed for a next epoch", s.Reused)
+		stayed = fmt.Sprintf(", %d reused", s.Reused)
 	}
-	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d delivered again%s\n", s.Delivered, s.Acknowledged, s.Redelivered, stayed)
+	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d redelivered%s\n", s.Delivered, s.Acknowledged, s.Redelivered, stayed)
 	if r := s.Report; r != nil {
-		fmt.Fprintf(out, "  epoch %d was\t%d shards\t%d delivered again, %d skipped; %s\n", r.Epoch+1, r.Shards, r.Redelivered, r.Skipped, r.Digest)
+		fmt.Fprintf(out, "  epoch %d was\t%d shards\t%d redelivered, %d skipped; %s\n", r.Epoch+1, r.Shards, r.Redelivered, r.Skipped, r.Digest)
 	}
 	for _, r := range s.Readers {
 		var waits []string

@@ -53,7 +53,7 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.TLSDir == "" || c.ConfigMaps || c.Owners || c.Namespaces {
 		api, namespace, err := kube.InCluster(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), kube.AccountDir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return &usageError{fmt.Errorf("this is no pod with a service account (%w); run it in the cluster, as stager manifests webhook prints it, or give --tls-dir, --no-config-maps, --no-owners and --no-namespaces", err)}
+			return &usageError{fmt.Errorf("not in a pod with a service account (%w); run it in the cluster, as printed by stager manifests webhook, or use --tls-dir, --no-config-maps, --no-owners and --no-namespaces", err)}
 		} else if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return &usageError{errors.New("there is no command; write it behind --")}
+		return &usageError{errors.New("no command; put it after --")}
 	}
 	if c.ShareFiles {
 		shareFiles()

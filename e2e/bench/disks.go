@@ -29,7 +29,7 @@ const atLeast = 0.95
 // hierarchy blkio of version 1, and memory is limited by its hierarchy memory.
 func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	size := lab.Data.Size
-	client, s, end, err := startShelf(ctx, lab, "disks", 3*size)
+	client, s, end, err := startFileServer(ctx, lab, "disks", 3*size)
 	if err != nil {
 		return nil, "", nil, err
 	}

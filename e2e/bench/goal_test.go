@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestWhatIsMissedIsSaid(t *testing.T) {
+func TestGoalMissedIsReported(t *testing.T) {
 	goal := Goal{Ratio: 2, PerGB: 0.5, PerFile: 70 * time.Microsecond}
 	took := func(wall, cpu time.Duration, rss int64) Sample { return Sample{Wall: wall, CPU: cpu, RSS: rss} }
 	for _, tt := range []struct {

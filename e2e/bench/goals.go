@@ -23,7 +23,7 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: 4 * size}
 	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	client, s, end, err := startShelf(ctx, lab, "goals", 2*large.Size+size) // for what is there and what comes
+	client, s, end, err := startFileServer(ctx, lab, "goals", 2*large.Size+size) // for what is there and what comes
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -78,7 +78,7 @@ type fixture struct {
 
 // startShelf starts the server of a suite and keeps so many bytes of memory for the suite.
 // client is the path of s5cmd. On success the caller calls end.all.
-func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
+func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
 	if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
 		return "", nil, nil, err
 	}

@@ -72,7 +72,7 @@ var endings = []row{
 			pod := j.said(t, "", "begun")
 			all := j.follow(t, pod, "main")
 			j.deletes(t, pod)
-			if said, want := all(), "the command ignores SIGTERM, and all its outputs are saved"; !strings.Contains(said, want) {
+			if said, want := all(), "command ignores SIGTERM and its outputs are saved"; !strings.Contains(said, want) {
 				t.Errorf("stager in the main container did not say %q but\n%s", want, said)
 			}
 		},
@@ -98,7 +98,7 @@ var endings = []row{
 			j.letGo(t, pod)
 			j.said(t, "", "saved")
 			j.deletes(t, pod, "--grace-period=10")
-			if said, want := all(), "the newest checkpoint would be lost: give the end more time"; !strings.Contains(said, want) {
+			if said, want := all(), "the newest checkpoint would be lost: use a longer grace period"; !strings.Contains(said, want) {
 				t.Errorf("stager did not say %q but\n%s", want, said)
 			}
 		},

@@ -83,7 +83,7 @@ type killer struct {
 	orders                     io.Writer
 	lines                      chan string
 	daemon                     *exec.Cmd
-	dice                       *rand.Rand
+	random                     *rand.Rand
 	from                       string         // what the next trainer begins with, or "-"
 	said                       map[int]bool   // steps that the framework called complete
 	losses                     map[int]string // by step
@@ -102,7 +102,7 @@ func newKiller(t *testing.T, stager, python, way string, seed uint64) *killer {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	k := &killer{
 		t: t, stager: stager, way: way, dir: dir, out: dir + "/out", dest: "file://" + dir + "/dest", plan: dir + "/plan.yaml", sock: dir + "/s.sock",
-		lines: make(chan string, 10_000), dice: rand.New(rand.NewPCG(seed, uint64(len(way)))), from: "-", said: make(map[int]bool), losses: make(map[int]string),
+		lines: make(chan string, 10_000), random: rand.New(rand.NewPCG(seed, uint64(len(way)))), from: "-", said: make(map[int]bool), losses: make(map[int]string),
 	}
 	text := fmt.Sprintf("apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: kills}\nspec:\n  outputs:\n  - {name: ckpt, path: %s, destination: %q}\n", k.out, k.dest)
 	for _, err := range []error{os.Mkdir(k.out, 0o777), os.Mkdir(dir+"/dest", 0o777), os.WriteFile(k.plan, []byte(text), 0o644)} {
@@ -223,19 +223,19 @@ func (k *killer) round(n int) {
 	}
 	_, step, _ := strings.Cut(k.await("complete ", 2*time.Minute), " ")
 	k.note("complete x " + step)
-	time.Sleep(time.Duration(k.dice.IntN(1500)) * time.Millisecond)
+	time.Sleep(time.Duration(k.random.IntN(1500)) * time.Millisecond)
 	if n%3 == 1 {
 		k.stagerKills++
 		k.killStager()
-		time.Sleep(time.Duration(k.dice.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(k.random.IntN(500)) * time.Millisecond)
 		if n%2 == 1 {
 			k.startStager()
-			time.Sleep(time.Duration(k.dice.IntN(1000)) * time.Millisecond)
+			time.Sleep(time.Duration(k.random.IntN(1000)) * time.Millisecond)
 		}
 	}
 	k.kills++
 	signal := syscall.SIGKILL
-	if k.dice.IntN(2) == 0 {
+	if k.random.IntN(2) == 0 {
 		signal = syscall.SIGTERM
 		k.terminated++
 	}

@@ -151,7 +151,7 @@ func (r *Recording) After(n int, loss Loss, seed uint64) *FS {
 		}
 		s.apply(o, k)
 	}
-	s.settle()
+	s.flush()
 	return newFS(s)
 }
 

@@ -35,7 +35,7 @@ func (f *FS) Clone() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.state.clone()
-	s.settle()
+	s.flush()
 	return newFS(s)
 }
 

@@ -74,7 +74,7 @@ func (s *state) walkFrom(name string, dir *node, f func(name string, n *node)) {
 
 // settle drops what has no name any more, and counts the names of the rest. A disk does so
 // when it is mounted after a loss of power.
-func (s *state) settle() {
+func (s *state) flush() {
 	for _, n := range s.nodes {
 		n.links = 0
 	}

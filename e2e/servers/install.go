@@ -59,7 +59,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case foreign, foreignMore:
 		return installForeign(ctx, protocol, progress)
 	}
-	return fmt.Errorf("nobody knows how to install %q", protocol)
+	return fmt.Errorf("unknown requirement %q", protocol)
 }
 
 // needsRoot is an error where only root could run the server of a protocol.

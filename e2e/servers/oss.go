@@ -3,7 +3,7 @@ package servers
 import (
 	"errors"
 
-	"github.com/stager-dev/stager/e2e/servers/ossdouble"
+	"github.com/stager-dev/stager/e2e/servers/ossfake"
 )
 
 // OSSOptions say what server is wanted. The zero value works.
@@ -18,7 +18,7 @@ type OSSOptions struct {
 
 // OSS is a running double of Alibaba Cloud's OSS, in this process.
 type OSS struct {
-	*ossdouble.Server
+	*ossfake.Server
 	CAFile string // the authority to trust; "" without TLS
 
 	temp *temp
@@ -28,7 +28,7 @@ type OSS struct {
 func StartOSS(opts OSSOptions) (s *OSS, err error) {
 	s = new(OSS)
 	defer closeUnlessStarted(&s, &err)
-	in := ossdouble.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
+	in := ossfake.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
 	if s.temp, err = makeTemp("oss"); err != nil {
 		return s, err
 	}
@@ -40,7 +40,7 @@ func StartOSS(opts OSSOptions) (s *OSS, err error) {
 			return s, err
 		}
 	}
-	s.Server, err = ossdouble.Start(in)
+	s.Server, err = ossfake.Start(in)
 	return s, err
 }
 

@@ -163,12 +163,12 @@ func (q *Quick) find(path string, e fs.DirEntry, err error) error {
 	q.files[key] = quickFile{
 		pieces: []quickPiece{{path, size, kept.Bytes()}}, size: size, modified: info.ModTime(),
 		etag: `"` + hex.EncodeToString(sum) + `"`, sum: base64.StdEncoding.EncodeToString(sum),
-	}.told()
+	}.reported()
 	return nil
 }
 
 // told is the same with its head.
-func (f quickFile) told() quickFile {
+func (f quickFile) reported() quickFile {
 	f.head = fmt.Appendf(nil, "ETag: %s\r\nLast-Modified: %s\r\nContent-Type: application/octet-stream\r\n", f.etag, f.modified.UTC().Format(http.TimeFormat))
 	if f.sum != "" {
 		f.head = fmt.Appendf(f.head, "X-Amz-Checksum-Crc64nvme: %s\r\nX-Amz-Checksum-Type: FULL_OBJECT\r\n", f.sum)

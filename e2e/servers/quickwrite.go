@@ -194,7 +194,7 @@ func (q *Quick) setLocked(key string, file quickFile) {
 		i, _ := slices.BinarySearch(q.keys, key)
 		q.keys = slices.Insert(q.keys, i, key)
 	}
-	q.files[key] = file.told()
+	q.files[key] = file.reported()
 }
 
 // Drop removes all keys that begin with prefix.

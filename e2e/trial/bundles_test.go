@@ -9,7 +9,7 @@ import (
 // The same over small files that nobody packed, sixteen to a bundle: readers and stager
 // are killed, also while a bundle is shown or removed, which takes a step for each file.
 // STAGER_TRIAL=full has 200 bundles of 64 files, five epochs, and stager killed 20 times.
-func TestNothingOfABundleIsLost(t *testing.T) {
+func TestBundleLosesNothing(t *testing.T) {
 	bundles, files, epochs := 48, 16, 2
 	stagerKills := []float64{0.1, 0.3, 0.5, 0.7, 0.9}
 	if full {

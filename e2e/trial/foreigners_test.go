@@ -31,9 +31,9 @@ var foreigners = []foreigner{
 	{
 		name: "rclone", needs: "foreign", start: foreignS3(servers.StartRclone), checked: 69,
 		broken: []string{
-			"a missing key is not there", "objects of all sizes come back as they were written", "at full speed bytes come back as they were written",
-			"a change between two ranges is noticed", "a write answers what stat tells later", "parts may come in any order, and twice",
-			"a delete removes one key, and may be repeated", "a key that is taken is kept, if asked", "of eight writers of a free key one wins",
+			"a missing key is reported as missing", "objects of all sizes round-trip", "at full speed bytes round-trip",
+			"a change between two ranges is detected", "a write returns what stat returns later", "parts may come in any order, and twice",
+			"a delete removes one key, and may be repeated", "an existing key is kept, if requested", "of eight writers of a free key one wins",
 			"a replacement leaves nothing behind", "of several writers that replace one version one wins, each round", "claims are hidden and can be swept",
 			"a read can be cancelled", "broken streams are resumed", "readers see the old object or the new one",
 		},
@@ -44,15 +44,15 @@ var foreigners = []foreigner{
 	{
 		name: "s3proxy", needs: "foreign", start: foreignS3(servers.StartS3Proxy), checked: 69, read: 69,
 		broken: []string{
-			"a missing key is not there", "odd names come back as they were given", "many at once do not disturb each other",
-			"objects of all sizes come back as they were written", "a write answers what stat tells later", "a delete removes one key, and may be repeated",
+			"a missing key is reported as missing", "unusual names round-trip", "many at once do not disturb each other",
+			"objects of all sizes round-trip", "a write returns what stat returns later", "a delete removes one key, and may be repeated",
 			"a read can be cancelled",
 		},
 	},
 	// Listings of a directory and of what begins as its name does are out of byte order.
 	{
 		name: "seaweedfs", needs: "foreign-more", start: foreignS3(servers.StartSeaweedFS), checked: 78, byHand: true,
-		broken: []string{"a missing key is not there", "odd names come back as they were given"},
+		broken: []string{"a missing key is reported as missing", "unusual names round-trip"},
 	},
 	// Completions with a checksum of CRC-64/NVME are refused with 400 BadRequest, and without one
 	// after parts with it, too. Readers see a mixture while an object is replaced, and after
@@ -60,7 +60,7 @@ var foreigners = []foreigner{
 	{
 		name: "s3mock", needs: "foreign-more", start: foreignS3(servers.StartS3Mock), checked: 76, byHand: true,
 		broken: []string{
-			"odd names come back as they were given", "readers see the old object or the new one", "a key that is taken is kept, if asked",
+			"unusual names round-trip", "readers see the old object or the new one", "an existing key is kept, if requested",
 			"a commit replaces only the version that it names", "a replacement leaves nothing behind",
 			"of several writers that replace one version one wins, each round", "a change under way mixes no versions",
 		},
@@ -68,7 +68,7 @@ var foreigners = []foreigner{
 	// All ids of files are 0, a login is refused with a short answer, and writes are denied.
 	{
 		name: "impacket", needs: "foreign", start: startImpacket, readOnly: true, read: 78,
-		broken: []string{"stat tells what the listing told"},
+		broken: []string{"stat returns what the listing returned"},
 	},
 	// A share that ignores case keeps "UPPER" and "upper" as one, which check says.
 	{
@@ -134,7 +134,7 @@ func (w *foreignWalk) collide(t *testing.T) {
 func (w *foreignWalk) wrongPassword(t *testing.T) {
 	wrong := w.command(t, w.binary, "ls", w.url("data"))
 	wrong.Env = append(wrong.Env, "SMB_PASSWORD=wrong")
-	if m, err := measure(wrong, 0, nil); err != nil || m.exit != 77 || !strings.Contains(m.log, "does not take this user name with this password") {
+	if m, err := measure(wrong, 0, nil); err != nil || m.exit != 77 || !strings.Contains(m.log, "wrong user name or password") {
 		t.Errorf("a wrong password: got exit %d, %v; want 77\n%s", m.exit, err, m.log)
 	}
 }

@@ -336,7 +336,7 @@ func judgeWindow(s *stage, marks []string, killed bool) (errs error) {
 				errs = errors.Join(errs, fmt.Errorf("shard %d was never delivered", i))
 			}
 		case killed && acked && again:
-			errs = errors.Join(errs, fmt.Errorf("shard %d was acknowledged before the kill, and is delivered again", i))
+			errs = errors.Join(errs, fmt.Errorf("shard %d was acknowledged before the kill, and is redelivered", i))
 		}
 	}
 	return errs

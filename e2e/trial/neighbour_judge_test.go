@@ -90,7 +90,7 @@ var shardPlace = regexp.MustCompile(`^e\d{4}-\d{8}-noise-`)
 func (h *house) letGo() {
 	win := filepath.Join(h.dir, "vol", "win")
 	places := make(map[uint64]string) // names of shards by inode
-	shown, _ := os.ReadDir(filepath.Join(win, "ready"))
+	printed, _ := os.ReadDir(filepath.Join(win, "ready"))
 	held, _ := os.ReadDir(filepath.Join(win, ".stager", "held")) // later: what is shown is held before
 	for _, d := range held {
 		var st unix.Stat_t
@@ -98,7 +98,7 @@ func (h *house) letGo() {
 			places[st.Ino] = d.Name()
 		}
 	}
-	for _, d := range shown {
+	for _, d := range printed {
 		var st unix.Stat_t
 		p := filepath.Join(win, "ready", d.Name())
 		if shardPlace.MatchString(d.Name()) && unix.Lstat(p, &st) == nil && places[st.Ino] != d.Name() && !isForeign(p) {

@@ -137,7 +137,7 @@ func (s store) goAway(ctx context.Context, away time.Duration) (gone time.Durati
 // wasAway checks that a log tells of one outage, and of its end.
 func wasAway(t *testing.T, log string) {
 	t.Helper()
-	for _, words := range []string{"the store fails, trying again", "the store answers again"} {
+	for _, words := range []string{"store request failed, retrying", "store responds again"} {
 		if n := strings.Count(log, words); n != 1 {
 			t.Errorf("the log says %d times %q, want once:\n%s", n, words, log)
 		}

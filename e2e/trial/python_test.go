@@ -30,7 +30,7 @@ func python(t *testing.T, script string, args ...string) *exec.Cmd {
 
 // The Python client keeps what the API promises: readers are killed again and again,
 // stager three times, and every shard is read whole and acknowledged once.
-func TestNothingIsLostByThePythonClient(t *testing.T) {
+func TestPythonClientLosesNothing(t *testing.T) {
 	binary := build(t)
 	python(t, "reader.py") // or it is left out before anything is started
 	s3 := anS3(t)

@@ -12,7 +12,7 @@ import (
 
 // A large file goes in six parts, one after another; stager is killed when three are in
 // the store. The next one sends those that are missing, and what it had begun.
-func TestAKilledUploadGoesOnAtItsParts(t *testing.T) {
+func TestUploadResumesAtItsParts(t *testing.T) {
 	t.Parallel()
 	const parts, before = 6, 3
 	s, err := startS3(t)

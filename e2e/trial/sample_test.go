@@ -164,7 +164,7 @@ func (s *sampling) acked() map[string]string {
 	return all
 }
 
-func TestNothingIsLostBySampling(t *testing.T) {
+func TestSamplerLosesNothing(t *testing.T) {
 	binary, shards := build(t), t.TempDir()
 	if _, _, err := PackTree(filepath.Join("..", "..", "backends"), shards, 24); err != nil {
 		t.Fatal(err)

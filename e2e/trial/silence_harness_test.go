@@ -294,7 +294,7 @@ func (q *quiet) scrape() {
 func (q *quiet) flood(n int) {
 	q.t.Helper()
 	var port string
-	address := regexp.MustCompile(`the API is on a port.* address=(\S+)`)
+	address := regexp.MustCompile(`API listening on a port.* address=(\S+)`)
 	q.await("the port", func() bool {
 		if m := address.FindStringSubmatch(q.said()); m != nil {
 			port = m[1]

@@ -159,7 +159,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 // half of the shards stay from one epoch to the next, and where each goes to two groups.
 // STAGER_TRIAL=full kills readers 1,000 times and stager 20 times. That takes many
 // deliveries: a shard of which three readers die ends the input.
-func TestNothingIsLost(t *testing.T) {
+func TestWindowLosesNothing(t *testing.T) {
 	count, size, epochs, pace := 250, 256<<10, 1, 20*time.Millisecond
 	kills, every := 1<<30, 250*time.Millisecond
 	stagerKills := []float64{0.2, 0.5, 0.8}
@@ -204,7 +204,7 @@ func TestNothingIsLost(t *testing.T) {
 
 // Two readers take 200 shards through a window over each protocol. One of them is
 // killed, and then the server, which comes back.
-func TestNothingIsLostOverAnyProtocol(t *testing.T) {
+func TestWindowLosesNothingOverAnyProtocol(t *testing.T) {
 	size, pace := 128<<10, 10*time.Millisecond
 	if full {
 		size, pace = 4<<20, 50*time.Millisecond

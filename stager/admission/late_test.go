@@ -58,7 +58,7 @@ func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code in
 // Twice as many requests as the limit start, and their bodies do not arrive. One more request
 // arrives completely and waits longer than the time limit for a body. It used to fail with a
 // truncated body that the server had never started to read.
-func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
+func TestRequestCompletesBesideSlowOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
@@ -89,7 +89,7 @@ func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
 
 // A request that waits too long for its turn is told so, and its connection serves the next one. The
 // server used to reset the connection, because the deadline for the body had passed.
-func TestARequestThatWaitsTooLongIsAnswered(t *testing.T) {
+func TestRequestWaitingTooLongIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
@@ -148,7 +148,7 @@ func TestARequestThatWaitsTooLongIsAnswered(t *testing.T) {
 }
 
 // A client that disconnects is not a slow client.
-func TestABodyThatIsCutOff(t *testing.T) {
+func TestBodyTruncated(t *testing.T) {
 	s := newServer()
 	r, w := io.Pipe()
 	_ = w.CloseWithError(io.ErrUnexpectedEOF)

@@ -121,12 +121,12 @@ func TestReview(t *testing.T) {
 			if what != c.what || r.Allowed != (what == Injected || what == Unchanged) || (len(r.Patch) > 0) != (what == Injected) {
 				t.Errorf("outcome %s, allowed %v, patch %s; want %s", what, r.Allowed, r.Patch, c.what)
 			}
-			told := strings.Join(r.Warnings, "\n")
+			reported := strings.Join(r.Warnings, "\n")
 			if r.Result != nil {
-				told += r.Result.Message
+				reported += r.Result.Message
 			}
-			if !strings.Contains(told, c.message) || c.message == "" && told != "" {
-				t.Errorf("told %q, want %q", told, c.message)
+			if !strings.Contains(reported, c.message) || c.message == "" && reported != "" {
+				t.Errorf("told %q, want %q", reported, c.message)
 			}
 			if what != Injected {
 				return

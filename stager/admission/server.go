@@ -113,11 +113,11 @@ func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(co
 			wait = againAfter
 			m.failures.WithLabelValues(what).Inc()
 			if !failing {
-				s.Log.Error("cannot bring the "+what+" up to date; trying again", "error", err)
+				s.Log.Error("cannot refresh the "+what+" up to date; trying again", "error", err)
 			}
 			failing = true
 		case failing && err == nil:
-			s.Log.Info("the " + what + " can be brought up to date again")
+			s.Log.Info("the " + what + " can be refreshed again")
 			failing = false
 		}
 		select {

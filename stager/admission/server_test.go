@@ -164,7 +164,7 @@ func TestSyncFailuresAreCountedAndLoggedOnce(t *testing.T) {
 }
 
 // A request in flight at shutdown gets its response, and Run returns.
-func TestTheEndWaitsForAnswers(t *testing.T) {
+func TestServerShutdownWaitsForResponses(t *testing.T) {
 	some := httptest.NewTLSServer(nil) // for its certificate
 	defer some.Close()
 	s := newServer()
@@ -230,7 +230,7 @@ func listener(t testing.TB) net.Listener {
 }
 
 // A failure of one port also shuts down the other.
-func TestAFailedPortEndsAll(t *testing.T) {
+func TestPortFailureStopsServer(t *testing.T) {
 	s := newServer()
 	s.Linger = time.Hour
 	reviews, probes := listener(t), listener(t)

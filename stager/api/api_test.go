@@ -33,7 +33,7 @@ var open = []string{"GET /v1/status", "GET /v1/inputs/train", "GET /healthz", "G
 
 func TestPortNeedsAToken(t *testing.T) {
 	h := newHouse(t, 9, 10)
-	h.settle(h.win.Ready)
+	h.waitIdle(h.win.Ready)
 	code := func(handler http.Handler, call, header string) int {
 		method, path, _ := strings.Cut(call, " ")
 		r := httptest.NewRequest(method, path, http.NoBody)
@@ -92,7 +92,7 @@ func TestNextOnAPort(t *testing.T) {
 	const auth = "Authorization: Bearer t"
 	c := dial()
 	c.send("GET", next, auth)
-	h.settle(func() bool {
+	h.waitIdle(func() bool {
 		st, err := h.api.streams.enter(t.Context(), "train/a")
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestDrainAndProbes(t *testing.T) {
 	if len(asked) != 1 || asked[0] != 90*time.Second {
 		t.Errorf("drained with %v, want 90s", asked)
 	}
-	h.settle(h.win.Ready)
+	h.waitIdle(h.win.Ready)
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n"} {
 		if got := call("GET", path, ""); got.Code != 200 || got.Body.String() != want {
 			t.Errorf("%s: got %d %q, want %q", path, got.Code, got.Body, want)
@@ -206,7 +206,7 @@ func TestCommit(t *testing.T) {
 	go func() {
 		saved <- call("POST", "/v1/outputs/ckpt/commit?wait=1m", strings.NewReader(`{"path":"step-8"}`))
 	}()
-	h.settle(func() bool { return len(u.Status().Pending) == 2 })
+	h.waitIdle(func() bool { return len(u.Status().Pending) == 2 })
 	if err := u.Drain(t.Context(), checkpoint.Exit{}); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestCommitReportsChangedFiles(t *testing.T) {
 		h.api.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/outputs/ckpt/commit?wait=5m", strings.NewReader(`{"path":"last","step":7}`)))
 		answered <- w
 	}()
-	h.settle(func() bool { return len(u.Status().Pending) == 1 })
+	h.waitIdle(func() bool { return len(u.Status().Pending) == 1 })
 	held, err := filepath.Glob(filepath.Join(dir, ".stager/*/*/data/model.pt")) // a second name of the file
 	if err != nil || len(held) != 1 {
 		t.Fatalf("got held files %q, %v; want one", held, err)

@@ -106,7 +106,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request.Wait = max(wait-time.Since(asked), 0)
-	if request.Bound, err = wantsBinding(r); err != nil {
+	if request.Bound, err = requestsBinding(r); err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
@@ -172,7 +172,7 @@ func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l
 }
 
 // wantsBinding reports whether the lease is to live as long as the connection.
-func wantsBinding(r *http.Request) (bool, error) {
+func requestsBinding(r *http.Request) (bool, error) {
 	switch kind := r.Header.Get("Stager-Bind"); kind {
 	case "":
 		return false, nil
@@ -314,7 +314,7 @@ func epochOf(r *http.Request, win *window.Window) (*int, error) {
 // endLease acknowledges, refuses, returns or renews a lease by its id.
 func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	id, verb := r.PathValue("id"), r.PathValue("verb")
-	bound, err := wantsBinding(r)
+	bound, err := requestsBinding(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return

@@ -224,7 +224,7 @@ func TestBoundLeaseOutlivesTheServer(t *testing.T) {
 	if err := h.server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.settle(func() bool { return h.conns() == 0 })
+	h.waitIdle(func() bool { return h.conns() == 0 })
 	if h.state(window.Leased) != 1 {
 		t.Error("the lease ended with the server")
 	}
@@ -250,7 +250,7 @@ func TestLeaseMovesToAnotherConnection(t *testing.T) {
 	b.want(204, "POST", "/v1/leases/"+one.Lease+"/renew", bound)
 	c.send("POST", "/v1/inputs/train/lease?reader=c&wait=1m")
 	a.conn.Close()
-	h.settle(func() bool { return h.conns() == 2 })
+	h.waitIdle(func() bool { return h.conns() == 2 })
 	if h.state(window.Leased) != 1 {
 		t.Fatal("the lease ended with the connection that it had left")
 	}
@@ -296,10 +296,10 @@ func TestDisconnectedReaderGetsNothing(t *testing.T) {
 			if _, err := a.conn.Write([]byte(request)); err != nil {
 				t.Fatal(err)
 			}
-			h.settle(func() bool { return len(h.win.Status().Readers) == 1 })
+			h.waitIdle(func() bool { return len(h.win.Status().Readers) == 1 })
 			a.conn.Close()
 			if name != "pipelined" { // there only the response shows that the client is gone
-				h.settle(func() bool { return h.conns() == 0 })
+				h.waitIdle(func() bool { return h.conns() == 0 })
 			}
 			close(hold)
 			if got := h.dial().lease("reader=b&wait=1m"); got.Attempt != 1 {
@@ -423,7 +423,7 @@ func TestRequestsWaitForTheListing(t *testing.T) {
 	one, two := h.dial(), h.dial()
 	one.send("POST", "/v1/inputs/train/lease?wait=1m&reader=a")
 	two.send("GET", "/v1/inputs/train/next?reader=b")
-	h.settle(func() bool { return h.looks.Load() > 2 })
+	h.waitIdle(func() bool { return h.looks.Load() > 2 })
 	resp, _ := h.dial().want(204, "POST", "/v1/inputs/train/lease?wait=1ms")
 	if got := resp.Header.Get("Stager-Wait-Cause"); got != "backend" {
 		t.Errorf("after its time a lease waits for %q, want backend", got)

@@ -52,7 +52,7 @@ func TestServerClosesIdleConnectionsAndKeepsReaders(t *testing.T) {
 	holder, waiter := h.dial(), h.dial()
 	l := holder.lease("reader=a", bound)
 	waiter.send("POST", "/v1/inputs/train/lease?reader=b&wait=10m", bound)
-	h.settle(func() bool { return h.win.Status().Waiting > 0 })
+	h.waitIdle(func() bool { return h.win.Status().Waiting > 0 })
 
 	var idle []net.Conn
 	for range 300 {
@@ -62,7 +62,7 @@ func TestServerClosesIdleConnectionsAndKeepsReaders(t *testing.T) {
 	for _, conn := range idle[:290] {
 		over(t, conn)
 	}
-	h.settle(func() bool { return h.conns() <= 8 })
+	h.waitIdle(func() bool { return h.conns() <= 8 })
 	holder.want(204, "POST", "/v1/leases/"+l.Lease+"/ack")
 	close(hold)
 	if got := waiter.answer(); got.Pos != 1 {
@@ -102,7 +102,7 @@ func TestServerRefusesReadersBeyondItsLimit(t *testing.T) {
 	h.dial().want(202, "POST", "/v1/drain")
 	readers[0].lease("reader=r0", bound) // a reader with one lease may get another
 	readers[1].conn.Close()
-	h.settle(func() bool { return h.state(window.Leased) == 3 })
+	h.waitIdle(func() bool { return h.state(window.Leased) == 3 })
 	h.dial().lease("reader=e", bound)
 }
 
@@ -116,7 +116,7 @@ func TestServerRejectsWhenAllConnectionsAreInUse(t *testing.T) {
 		h.dial().lease(fmt.Sprintf("reader=r%d", i), bound)
 	}
 	h.dial().send("POST", "/v1/drain")
-	h.settle(func() bool { return h.server.inUse() == 3 })
+	h.waitIdle(func() bool { return h.server.inUse() == 3 })
 	c := h.dial() // it gets a response before its request
 	resp := c.head()
 	body, err := io.ReadAll(resp.Body)
@@ -151,7 +151,7 @@ func TestServerClosesAStalledStreamAtItsLimit(t *testing.T) {
 	for range 2 {
 		h.dial()
 	}
-	h.settle(func() bool { return h.state(window.Leased) == 0 })
+	h.waitIdle(func() bool { return h.state(window.Leased) == 0 })
 	if _, err := io.Copy(io.Discard, stalled.head().Body); err == nil {
 		t.Error("the stalled stream came whole, want its end")
 	}
@@ -163,10 +163,10 @@ func TestServerClosesConnectionsThatAreIdleForLong(t *testing.T) {
 	idle, holder := h.dial(), h.dial()
 	idle.want(200, "GET", "/healthz")
 	l := holder.lease("reader=a", bound)
-	h.settle(func() bool { return h.server.inUse() == 1 && h.server.idleOnes() == 2 })
+	h.waitIdle(func() bool { return h.server.inUse() == 1 && h.server.idleOnes() == 2 })
 	h.server.table.sweep(h.server.table.now() + int64(time.Hour) - int64(time.Minute))
 	idle.want(200, "GET", "/healthz")
-	h.settle(func() bool { return h.server.idleOnes() == 2 })
+	h.waitIdle(func() bool { return h.server.idleOnes() == 2 })
 	h.server.table.sweep(h.server.table.now() + int64(2*time.Hour))
 	over(t, idle.conn)
 	holder.want(204, "POST", "/v1/leases/"+l.Lease+"/ack")

@@ -18,7 +18,7 @@ import (
 // A stream of shards serves loaders that can run a command per URL and know nothing of stager, such
 // as WebDataset's "pipe:curl …/next?reader=1". The protocol is the order of requests: a reader's
 // next request acknowledges the previous shard if that was received completely. If a body was not
-// received to its last byte, its shard is returned and delivered again. After the end of an epoch
+// received to its last byte, its shard is returned and redelivered. After the end of an epoch
 // the body is an empty tar.
 
 // emptyTar is the end of an archive: two blocks of zeros.
@@ -45,7 +45,7 @@ type stream struct {
 }
 
 // mostStreams limits how many readers are remembered. Beyond it the least recently active reader is
-// removed: its shard is delivered again when the lease expires.
+// removed: its shard is redelivered when the lease expires.
 const mostStreams = 4096
 
 // defaultPatience is how long a request waits for its reader's previous request.

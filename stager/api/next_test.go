@@ -66,7 +66,7 @@ func TestNextAcknowledgesThePreviousShard(t *testing.T) {
 	}
 }
 
-// A shard that a reader did not read to the last byte is delivered again, and its next request does
+// A shard that a reader did not read to the last byte is redelivered, and its next request does
 // not acknowledge it.
 func TestNextIsRedeliveredIfNotReceived(t *testing.T) {
 	for name, take := range map[string]int{"nothing": 0, "a little": 1000, "all but a little": -100} {
@@ -143,7 +143,7 @@ func TestNextToSlowReaders(t *testing.T) {
 		t.Errorf("got %v, want the end", resp.Header)
 	}
 	if s := h.win.Status(); s.Redelivered != 0 || s.Acknowledged != shards {
-		t.Errorf("%d delivered again, %d acknowledged; want 0 and %d", s.Redelivered, s.Acknowledged, shards)
+		t.Errorf("%d redelivered, %d acknowledged; want 0 and %d", s.Redelivered, s.Acknowledged, shards)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestNextToSlowReaders(t *testing.T) {
 func TestNextToHalfClosedReader(t *testing.T) {
 	const size = 4 << 20
 	h := newHouse(t, 1, size)
-	h.settle(h.win.Ready)
+	h.waitIdle(h.win.Ready)
 	c := h.dial()
 	c.send("GET", next)
 	resp := c.head()
@@ -217,14 +217,14 @@ func TestNextRenewsLeaseOfASlowReader(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	h.settle(func() bool { return h.state(window.Ready) == 1 })
+	h.waitIdle(func() bool { return h.state(window.Ready) == 1 })
 	if resp, _ := h.dial().body("/v1/inputs/train/next?reader=b"); resp.Header.Get("Stager-Attempt") != "2" {
 		t.Errorf("got %v", resp.Header)
 	}
 }
 
 // A server that stops in the middle of a body loses nothing of its reader: after the restart the
-// shard is delivered again, and the interruption does not count as a refusal.
+// shard is redelivered, and the interruption does not count as a refusal.
 func TestNextFinishesWhenTheServerStops(t *testing.T) {
 	h := newHouse(t, 1, 4<<20, func(c *window.Config) { c.Reattach = time.Millisecond })
 	for range 5 { // more often than readers may refuse a shard
@@ -249,7 +249,7 @@ func TestNextIsCutOffIfWaitingWhenTheServerStops(t *testing.T) {
 			c := h.dial()
 			looks := h.looks.Load()
 			c.send("GET", path)
-			h.settle(func() bool { return h.win.Status().Waiting == 1 || path != next && h.looks.Load() > looks })
+			h.waitIdle(func() bool { return h.win.Status().Waiting == 1 || path != next && h.looks.Load() > looks })
 			if err := h.server.Close(); err != nil {
 				t.Fatal(err)
 			}

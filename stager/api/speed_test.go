@@ -96,7 +96,7 @@ func BenchmarkLeaseIsFreeAfterAKill(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		h.settle(func() bool { return h.state(window.Leased) == 1 })
+		h.waitIdle(func() bool { return h.state(window.Leased) == 1 })
 		if err := cmd.Process.Kill(); err != nil {
 			b.Fatal(err)
 		}

@@ -15,10 +15,10 @@ const (
 // capabilities finds the capabilities that no protocol reports.
 func (r *run) capabilities(there []backends.Object) {
 	r.step("looking for the longest name")
-	told := r.Store.Capabilities()
+	reported := r.Store.Capabilities()
 	f := &r.report.Capabilities
-	f.AtomicReplace, f.ConditionalCreate, f.PinnedReads = told.AtomicReplace, told.ConditionalCreate, told.PinnedReads
-	f.PartBytes, f.MaxParts, f.Connections = told.PartSize, told.MaxParts, r.connections
+	f.AtomicReplace, f.ConditionalCreate, f.PinnedReads = reported.AtomicReplace, reported.ConditionalCreate, reported.PinnedReads
+	f.PartBytes, f.MaxParts, f.Connections = reported.PartSize, reported.MaxParts, r.connections
 	if r.gone != nil || r.ctx.Err() != nil {
 		return
 	}

@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	case err == nil:
 		return nil, &backends.Error{
 			Op: "check", Store: cfg.Store.Name(), Kind: backends.Invalid,
-			Err: errors.New("this is one object; give the directory that it lies in"),
+			Err: errors.New("this is one object; use its directory"),
 		}
 	case backends.KindOf(err) != backends.NotExist:
 		return nil, err
@@ -119,7 +119,7 @@ func (r *run) step(now string) {
 
 // all runs every step except removing what was written.
 func (r *run) all() error {
-	r.step("looking at what is there")
+	r.step("listing existing objects")
 	there, err := r.list()
 	if err != nil {
 		return err
@@ -160,9 +160,9 @@ func (r *run) all() error {
 
 func (r *run) nothing() error {
 	if r.report.Refused != "" {
-		return fmt.Errorf("%s, and there is no object here that could be read instead", r.report.Refused)
+		return fmt.Errorf("%s, and no object here can be read instead", r.report.Refused)
 	}
-	return errors.New("there is no object here; --read-only needs some to read")
+	return errors.New("there is no object here; --read-only needs existing objects")
 }
 
 // Limits of the listing.
@@ -239,14 +239,14 @@ func (r *run) refused(what string, err error) {
 
 // skew returns by how many seconds the clock of the store is ahead, or nil if the store reports no
 // time.
-func skew(told, before, after time.Time) *float64 {
-	if told.IsZero() {
+func skew(reported, before, after time.Time) *float64 {
+	if reported.IsZero() {
 		return nil
 	}
 	ahead := 0.0
-	if early := before.Sub(told.Add(time.Second)); early > 0 { // many stores report whole seconds
+	if early := before.Sub(reported.Add(time.Second)); early > 0 { // many stores report whole seconds
 		ahead = -early.Seconds()
-	} else if late := told.Sub(after); late > 0 {
+	} else if late := reported.Sub(after); late > 0 {
 		ahead = late.Seconds()
 	}
 	return &ahead
@@ -269,7 +269,7 @@ func (r *run) sweep() error {
 		g.Go(func() error { return r.scratch.Delete(ctx, key) })
 	}
 	if err = errors.Join(err, g.Wait()); err != nil {
-		return fmt.Errorf("the scratch directory %s could not be removed, remove it by hand: %w", r.scratch.Name(), err)
+		return fmt.Errorf("cannot remove the scratch directory %s (remove it manually): %w", r.scratch.Name(), err)
 	}
 	return nil
 }

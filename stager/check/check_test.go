@@ -58,7 +58,7 @@ func broken(r *Report) (sentences []string) {
 	return sentences
 }
 
-func TestAWholeStore(t *testing.T) {
+func TestStoreKeepsAllPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, there, err := try(t.Context(), t, Config{}, slow().Wrap)
 		if err != nil || len(there) > 0 {
@@ -107,7 +107,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 }
 
 // Every sentence has an explanation, and every explanation a sentence.
-func TestEachPromiseIsExplained(t *testing.T) {
+func TestPromisesAreExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := map[string]bool{}
 		for _, only := range []bool{false, true} {
@@ -140,10 +140,10 @@ func TestBrokenStoresAreNamed(t *testing.T) {
 		kind     backends.Kind
 	}{
 		{"replaces what must be absent", func(b backends.Backend) backends.Backend { return careless{b} }, false, "of eight writers of a free key one wins", backends.Invalid},
-		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, false, "a change between two ranges is noticed", backends.Corrupt},
-		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, true, "a version that is gone is refused", backends.Invalid},
-		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, false, "objects of all sizes come back as they were written", backends.Corrupt},
-		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, true, "bytes have the checksum that the store tells", backends.Corrupt},
+		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, false, "a change between two ranges is detected", backends.Corrupt},
+		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, true, "a version that was replaced is rejected", backends.Invalid},
+		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, false, "objects of all sizes round-trip", backends.Corrupt},
+		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, true, "bytes match the checksum of the store", backends.Corrupt},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, there, err := try(t.Context(), t, Config{ReadOnly: tt.readOnly}, func(b backends.Backend) backends.Backend { return slow().Wrap(tt.wrap(b)) })
@@ -165,7 +165,7 @@ func TestBrokenStoresAreNamed(t *testing.T) {
 	}
 }
 
-func TestWhenWritingIsRefused(t *testing.T) {
+func TestWriteDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, there, err := try(t.Context(), t, Config{}, slow().Always(conformance.Create, conformance.Fail(backends.Permission)).Wrap)
 		if err != nil || len(there) > 0 {
@@ -181,7 +181,7 @@ func TestWhenWritingIsRefused(t *testing.T) {
 }
 
 // With a key that may write but not delete, one object is left, and the report names it.
-func TestWhenDeletingIsRefused(t *testing.T) {
+func TestDeleteDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, there, err := try(t.Context(), t, Config{}, slow().Always(conformance.Delete, conformance.Fail(backends.Permission)).Wrap)
 		if err != nil {
@@ -200,11 +200,11 @@ func TestWhenDeletingIsRefused(t *testing.T) {
 	})
 }
 
-func TestAStoreThatGoesAway(t *testing.T) {
+func TestStoreBecomesUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := slow()
 		r, _, err := try(t.Context(), t, Config{Progress: func(now string) {
-			if now == "a range is what was asked for" {
+			if now == "a range returns the requested bytes" {
 				for _, op := range []conformance.Op{conformance.List, conformance.Stat, conformance.Read, conformance.Create, conformance.Delete} {
 					f.Always(op, conformance.Fail(backends.Unavailable))
 				}
@@ -213,7 +213,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := broken(r), []string{"a range is what was asked for"}; !slices.Equal(got, want) {
+		if got, want := broken(r), []string{"a range returns the requested bytes"}; !slices.Equal(got, want) {
 			t.Errorf("broken are %q, want %q", got, want)
 		}
 		if r.Count(Unknown) < 10 || r.Left == "" || backends.KindOf(r.Err()) != backends.Unavailable {
@@ -224,7 +224,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 
 // A check may be interrupted at any step.
 func TestInterruptedItLeavesNothing(t *testing.T) {
-	for _, at := range []string{"writing a first object", "a long listing is whole", "a change under way mixes no versions", "parts may come in any order, and twice", fullSpeed} {
+	for _, at := range []string{"writing a first object", "a long listing is complete", "a change under way mixes no versions", "parts may come in any order, and twice", fullSpeed} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -241,7 +241,7 @@ func TestInterruptedItLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeChecked(t *testing.T) {
+func TestCheckErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := backends.NewStore(mem.New(), "mem://test", backends.Options{})
 		if _, err := Run(t.Context(), Config{Store: store, ReadOnly: true}); backends.KindOf(err) != backends.NotExist {
@@ -260,11 +260,11 @@ func TestWhatCannotBeChecked(t *testing.T) {
 func TestSkew(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
-		told time.Duration
-		want float64
+		reported time.Duration
+		want     float64
 	}{{0, 0}, {-900 * time.Millisecond, 0}, {50 * time.Millisecond, 0}, {10 * time.Second, 9.9}, {-10 * time.Second, -9}} {
-		if got := skew(now.Add(tt.told), now, now.Add(100*time.Millisecond)); got == nil || *got != tt.want {
-			t.Errorf("a store that tells %v: %v, want %v", tt.told, *got, tt.want)
+		if got := skew(now.Add(tt.reported), now, now.Add(100*time.Millisecond)); got == nil || *got != tt.want {
+			t.Errorf("a store that tells %v: %v, want %v", tt.reported, *got, tt.want)
 		}
 	}
 	if got := skew(time.Time{}, now, now); got != nil {
@@ -338,7 +338,7 @@ func (w belatedWriter) Commit(ctx context.Context) (backends.Object, error) {
 	return w.Writer.Commit(ctx)
 }
 
-func TestWhatTheStoreDoesAfterTheInterruptIsRemovedToo(t *testing.T) {
+func TestInterruptRemovesLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -365,7 +365,7 @@ func (s refusing) Delete(ctx context.Context, key string) error {
 
 // With a store that always fails one request, a check took two minutes for each such request,
 // without any message.
-func TestAStoreThatFailsOneRequestForEver(t *testing.T) {
+func TestStoreFailsOneRequestForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		m := mem.New()

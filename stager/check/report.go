@@ -99,7 +99,7 @@ func (r *Report) Err() error {
 	kind := backends.Unknown
 	var err error
 	if n := r.Count(Fails); n > 0 {
-		err = fmt.Errorf("of %d promises %d %s broken", len(r.Promises), n, map[bool]string{true: "is", false: "are"}[n == 1])
+		err = fmt.Errorf("%[2]d of %[1]d promises %[3]s broken", len(r.Promises), n, map[bool]string{true: "is", false: "are"}[n == 1])
 		for _, p := range r.Promises {
 			if p.State == Fails {
 				kind = worse(kind, p.Kind)

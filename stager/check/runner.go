@@ -63,7 +63,7 @@ func (c *checker) Run(sentence string, f func(*checker)) bool {
 	}
 	sub := &checker{run: r, promise: Promise{Sentence: sentence, State: Holds}}
 	if r.gone != nil {
-		sub.promise.State, sub.promise.Found = Unknown, []string{"not tried, since the store cannot be reached any more"}
+		sub.promise.State, sub.promise.Found = Unknown, []string{"not tested, because the store is unreachable"}
 	} else {
 		r.step(sentence)
 		sub.do(f)

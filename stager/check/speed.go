@@ -244,7 +244,7 @@ func read(ctx context.Context, store *backends.Store, of []piece, during time.Du
 	})
 	took := time.Since(began).Seconds()
 	if wrong := to.wrong.Load(); err == nil && wrong > 0 {
-		err = &backends.Error{Op: "read", Kind: backends.Corrupt, Err: fmt.Errorf("%d of the blocks that came are not those that were written", wrong)}
+		err = &backends.Error{Op: "read", Kind: backends.Corrupt, Err: fmt.Errorf("%d blocks differ from what was written", wrong)}
 	}
 	return float64(to.bytes.Load()) / took, float64(whole.Load()) / took, atOnce, err
 }

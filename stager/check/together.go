@@ -53,8 +53,8 @@ func (t *Together) GuardWords() string {
 // Several tests at a destination what checkpoints of several nodes need. It sends six small
 // requests and leaves nothing behind.
 func Several(ctx context.Context, store *backends.Store) (*Together, error) {
-	facts := store.Capabilities()
-	t := &Together{Store: store.Name(), Create: facts.ConditionalCreate, Guard: facts.Guard}
+	capabilities := store.Capabilities()
+	t := &Together{Store: store.Name(), Create: capabilities.ConditionalCreate, Guard: capabilities.Guard}
 	if !t.Create {
 		t.Weaker = append(t.Weaker, "two nodes that create one record at the same instant may both take it for theirs; COMMIT.json is read again before success is reported, so one of them ends with an error")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-func TestSeveralNodesNeedOneWinner(t *testing.T) {
+func TestCheckOfSeveralNodesNeedsOneWinner(t *testing.T) {
 	for _, tt := range []struct {
 		what           string
 		backend        backends.Backend

@@ -133,7 +133,7 @@ func ready(t *testing.T, dir, name, text string) {
 // Regression: the second writer replaced the COMMIT and removed the data of the first writer,
 // which had just verified it. The first writer then replaced COMMIT.json with its own, which
 // named the removed data. Both reported success.
-func TestTwoOverwritingWritersLeaveAWholeStep(t *testing.T) {
+func TestOverwritingWritersLeaveACompleteStep(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		b := mem.New()
 		if before {
@@ -156,7 +156,7 @@ func TestTwoOverwritingWritersLeaveAWholeStep(t *testing.T) {
 // Another process, such as an older stager, may remove the data of a step while its COMMIT.json
 // is written. The writer checks the data again before it reports success, and uploads what is
 // missing.
-func TestAWriterLooksAtItsDataAfterTheCommit(t *testing.T) {
+func TestWriterVerifiesDataAfterCommit(t *testing.T) {
 	removeData := func(b *mem.Backend) {
 		for _, key := range b.Keys() {
 			if strings.Contains(key, "/"+dataDir+"/") {
@@ -184,7 +184,7 @@ func TestAWriterLooksAtItsDataAfterTheCommit(t *testing.T) {
 
 // Regression: retention removed the data of a step without a COMMIT that was older than the
 // newest one. The step was listed just before it was committed.
-func TestAPruneSparesAStepThatIsBeingCommitted(t *testing.T) {
+func TestPruneSparesStepBeingCommitted(t *testing.T) {
 	t.Run("between its data and its COMMIT", func(t *testing.T) {
 		b := mem.New()
 		if err := pushed(t, b, 9, ConflictFail, "newest"); err != nil {
@@ -217,7 +217,7 @@ func TestAPruneSparesAStepThatIsBeingCommitted(t *testing.T) {
 }
 
 // The daemon applies retention after each of its commits.
-func TestTheDaemonsRetentionSparesAStepThatIsBeingCommitted(t *testing.T) {
+func TestRetentionSparesStepBeingCommitted(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	daemon := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 9 })
 	ready(t, dir, "step-9", "newest")
@@ -229,7 +229,7 @@ func TestTheDaemonsRetentionSparesAStepThatIsBeingCommitted(t *testing.T) {
 
 // Regression: a restore lists the steps, then a newer step is committed, and retention removes
 // the step that the restore chose. The restore failed with "no committed checkpoint is good".
-func TestARestoreBesideARetentionFindsTheNewerStep(t *testing.T) {
+func TestRestoreDuringRetentionFindsNewerStep(t *testing.T) {
 	for _, at := range []struct{ op, part string }{{"read", commitKey}, {"list", dataDir}, {"read", "/w"}} {
 		t.Run(at.op+" "+at.part, func(t *testing.T) {
 			b := mem.New()
@@ -254,7 +254,7 @@ func TestARestoreBesideARetentionFindsTheNewerStep(t *testing.T) {
 
 // A pod that is being deleted drains while its replacement trains from an earlier step. The old
 // pod must neither replace what the replacement committed nor remove what it is about to commit.
-func TestAnOldPodDrainsBesideItsReplacement(t *testing.T) {
+func TestPodDrainsBesideItsReplacement(t *testing.T) {
 	drain := func(t *testing.T, u *Uploader) {
 		t.Helper()
 		if err := u.Drain(t.Context(), Exit{}); err != nil {

@@ -325,7 +325,7 @@ func (r *agreedRestore) fetch(ctx context.Context, a group.Agreement) (group.Eve
 		case err == nil:
 			return group.Event{Outcome: group.OK}, nil
 		case again:
-			r.cfg.Log.Info("the destination changed under way, listing it anew", "error", err)
+			r.cfg.Log.Info("destination changed during the restore, listing it again", "error", err)
 		case !bad(err) || isLocal(err):
 			return group.Event{}, err
 		default:

@@ -30,7 +30,7 @@ func (picky) CheckKey(key string) error {
 
 // A name that the destination rejects is reported and does not prevent other files from being
 // saved.
-func TestANameThatTheDestinationCannotHold(t *testing.T) {
+func TestNameUnsupportedByDestination(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, picky{b}, nil)
@@ -81,7 +81,7 @@ func TestHolesAndSocketsInACheckpoint(t *testing.T) {
 
 // With a destination that accepts every call and never responds, Drain keeps its deadline and
 // reports what is not safe. Pending checkpoints stay held for the next process.
-func TestADestinationThatIsSlowForEver(t *testing.T) {
+func TestDestinationSlowForever(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), nil)
@@ -133,7 +133,7 @@ func TestStepNumbersThatGoBack(t *testing.T) {
 
 // What the store rejects is reported, loses nothing that the job had, and is saved when the store
 // accepts it again.
-func TestADestinationThatRefuses(t *testing.T) {
+func TestDestinationDenied(t *testing.T) {
 	for kind, hopeless := range map[backends.Kind]bool{backends.NoSpace: false, backends.Permission: true} {
 		inBubble(t, func(t *testing.T) {
 			b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
@@ -166,7 +166,7 @@ func TestADestinationThatRefuses(t *testing.T) {
 
 // The store's clock only decides when orphans of other programs are old. The order in which steps
 // were pushed determines which is newer.
-func TestAClockOfTheStoreThatIsOff(t *testing.T) {
+func TestStoreClockSkew(t *testing.T) {
 	dest := t.TempDir()
 	for i, off := range []time.Duration{48 * time.Hour, -1000 * time.Hour} {
 		step, dir := i+1, t.TempDir()

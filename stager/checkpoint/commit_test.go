@@ -201,8 +201,8 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	want := contents.Sum(backends.CRC64NVME)
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		var told int64
-		s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { told += n })
+		var reported int64
+		s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { reported += n })
 		for range r.IntN(40) {
 			off := int64(r.IntN(16)) * (size / 16)
 			for n := r.IntN(3); n >= 0 && off < size; n-- {
@@ -217,11 +217,11 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 		if got, err := s.sum(); err != nil || got != want {
 			t.Fatalf("seed %d: %v, %v; want %v", seed, got, err, want)
 		}
-		if s.finish(false); told != size {
-			t.Errorf("seed %d: told of %d bytes, want %d", seed, told, size)
+		if s.finish(false); reported != size {
+			t.Errorf("seed %d: told of %d bytes, want %d", seed, reported, size)
 		}
-		if s.finish(true); told != 0 {
-			t.Errorf("seed %d: after it failed told of %d bytes, want 0", seed, told)
+		if s.finish(true); reported != 0 {
+			t.Errorf("seed %d: after it failed told of %d bytes, want 0", seed, reported)
 		}
 	}
 	short, err := os.Open(os.DevNull)
@@ -237,8 +237,8 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 // sumsFirst is a protocol in which the checksum of a part precedes its bytes.
 type sumsFirst struct {
 	backends.Backend
-	told *atomic.Int64
-	t    *testing.T
+	reported *atomic.Int64
+	t        *testing.T
 }
 
 func (s sumsFirst) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
@@ -249,8 +249,8 @@ func (s sumsFirst) WritePart(_ context.Context, _ int64, src *io.SectionReader) 
 	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
 		return err
 	}
-	if told := s.told.Load(); told != 0 {
-		s.t.Errorf("%d bytes count as sent when they were summed, want 0", told)
+	if reported := s.reported.Load(); reported != 0 {
+		s.t.Errorf("%d bytes count as sent when they were summed, want 0", reported)
 	}
 	_, err := io.Copy(io.Discard, src)
 	return err
@@ -261,17 +261,17 @@ func (sumsFirst) Commit(context.Context) (backends.Object, error) { return backe
 // Regression: S3 reads every part twice, and the first time is fast. At its start, an upload of
 // 100 MiB at 1 MiB/s reported that nothing was left and that its checkpoint would be safe in
 // time.
-func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
+func TestUploadChecksFileAfterChecksum(t *testing.T) {
 	const size = 1 << 20
-	var told atomic.Int64
-	store := backends.NewStore(sumsFirst{mem.New(), &told, t}, "mem://test", backends.Options{})
+	var reported atomic.Int64
+	store := backends.NewStore(sumsFirst{mem.New(), &reported, t}, "mem://test", backends.Options{})
 	contents := conformance.ContentsOf("x", size)
-	s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { told.Add(n) })
+	s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { reported.Add(n) })
 	if _, err := store.Put(t.Context(), "k", s, size, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if told.Load() != size {
-		t.Errorf("told of %d bytes, want %d", told.Load(), size)
+	if reported.Load() != size {
+		t.Errorf("told of %d bytes, want %d", reported.Load(), size)
 	}
 	if got, err := s.sum(); err != nil || got != contents.Sum(backends.CRC64NVME) {
 		t.Errorf("the sum is %v, %v", got, err)
@@ -306,9 +306,9 @@ func (r *readFrom) ReadAt(p []byte, off int64) (int, error) {
 
 // A file that the kernel sends is read once, for the checksum that precedes it, and counts as
 // moved when it is sent.
-func TestWhatIsSentFromAFileIsReadOnce(t *testing.T) {
+func TestUploadReadsFileOnce(t *testing.T) {
 	const size = 1<<20 + 1
-	var told atomic.Int64
+	var reported atomic.Int64
 	name := filepath.Join(t.TempDir(), "f")
 	contents := conformance.ContentsOf("x", size)
 	whole, err := io.ReadAll(io.NewSectionReader(contents, 0, size))
@@ -323,15 +323,15 @@ func TestWhatIsSentFromAFileIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	store := backends.NewStore(sendsFiles{sumsFirst{mem.New(), &told, t}}, "mem://test", backends.Options{})
+	store := backends.NewStore(sendsFiles{sumsFirst{mem.New(), &reported, t}}, "mem://test", backends.Options{})
 	reads := &readFrom{ReaderAt: file}
-	s := newSummed(reads, size, backends.CRC64NVME, func(n int64) { told.Add(n) })
+	s := newSummed(reads, size, backends.CRC64NVME, func(n int64) { reported.Add(n) })
 	s.lies = file
 	if _, err := store.Put(t.Context(), "k", s, size, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.sum()
-	if want := contents.Sum(backends.CRC64NVME); err != nil || got != want || told.Load() != size || reads.bytes.Load() != size {
-		t.Errorf("the sum is %v, %v, with %d bytes told of and %d read; want %v with %d and %[6]d", got, err, told.Load(), reads.bytes.Load(), want, int64(size))
+	if want := contents.Sum(backends.CRC64NVME); err != nil || got != want || reported.Load() != size || reads.bytes.Load() != size {
+		t.Errorf("the sum is %v, %v, with %d bytes told of and %d read; want %v with %d and %[6]d", got, err, reported.Load(), reads.bytes.Load(), want, int64(size))
 	}
 }

@@ -190,7 +190,7 @@ func TestIncompleteCheckpointsAreNeverCommitted(t *testing.T) {
 		},
 		"index that leads out": {
 			at: "step-500", first: map[string]string{"pytorch_model.bin.index.json": `{"weight_map":{"a":"../../../etc/passwd"}}`},
-			rest: map[string]string{"pytorch_model.bin.index.json": `{"weight_map":{"a":"a.bin"}}`, "a.bin": "a"}, want: "which is no file beside it", quiet: true,
+			rest: map[string]string{"pytorch_model.bin.index.json": `{"weight_map":{"a":"a.bin"}}`, "a.bin": "a"}, want: "which is not a file next to it", quiet: true,
 		},
 		"save at SIGTERM": {
 			at: "checkpoint-4", first: map[string]string{"checkpoint-is-incomplete.txt": "", "trainer_state.json": "{}", "optimizer.pt": zipped(t, "o")},

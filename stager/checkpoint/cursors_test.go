@@ -13,7 +13,7 @@ import (
 
 // A COMMIT records the cursors at the start of the checkpoint, at the explicit commit, or as the
 // marker gives them. A restore passes them on.
-func TestACommitKnowsWhereTheDataStood(t *testing.T) {
+func TestCommitRecordsInputPositions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		at := 0
@@ -69,7 +69,7 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 
 // A trainer that saves quickly and fetches its next data files has moved on before the directory
 // is scanned. What it received by then is not in the checkpoint.
-func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
+func TestCursorIsThatOfFirstAppearance(t *testing.T) {
 	at := 0
 	begin := func(t *testing.T) (*Uploader, string, *mem.Backend) {
 		at = 1
@@ -119,7 +119,7 @@ func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
 }
 
 // A notification of the kernel triggers one read of the cursors as soon as the name appears.
-func TestANameThatComesIsStampedAtOnce(t *testing.T) {
+func TestCursorIsRecordedWhenNameAppears(t *testing.T) {
 	dir := t.TempDir()
 	asked := make(chan struct{}, 10)
 	u := newUploader(t, dir, mem.New(), func(c *Config) {

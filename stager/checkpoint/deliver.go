@@ -347,7 +347,7 @@ func (s *shipper) discard(ctx context.Context, dir, id string) {
 	r := s.retention()
 	r.ids = map[string]bool{id: true}
 	if err := r.drop(ctx, dir, id); err != nil {
-		s.log.Warn("data that nobody refers to is left behind", "step", dir, "upload", id, "error", err)
+		s.log.Warn("cannot remove unreferenced data", "step", dir, "upload", id, "error", err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // A checkpoint is due when the next one is expected, and within the grace period, with a quarter
 // of the time in reserve.
-func TestACheckpointIsDueBeforeTheNext(t *testing.T) {
+func TestCheckpointIsDueBeforeTheNext(t *testing.T) {
 	for _, tt := range []struct{ grace, apart, want time.Duration }{
 		{time.Hour, 10 * time.Minute, 10 * time.Minute},
 		{time.Minute, 10 * time.Minute, time.Minute},

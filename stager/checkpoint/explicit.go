@@ -74,7 +74,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		step, ok := stepOf(name, t.only == "")
 		switch {
 		case !ok && !u.numbersByTime(name):
-			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
+			return refuse(backends.Invalid, "its name does not end in a number: set the step (stager commit: --step)")
 		case !ok || u.cfg.Numbers == NumberByTime:
 			step = writtenStep(files)
 		}

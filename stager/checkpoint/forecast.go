@@ -49,7 +49,7 @@ func (u *Uploader) logForecast(p pace) {
 	need := p.needs()
 	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
 	if u.cfg.Grace > 0 && need > u.cfg.Grace {
-		u.log.Warn("a checkpoint that is complete when the end begins would be lost: give the end more time, or save less at once",
+		u.log.Warn("a checkpoint that is complete when draining starts would be lost: use a longer grace period, or save less at once",
 			"like_step", p.Step, "bytes", backends.Size(p.Bytes), "rate", backends.Rate(p.Rate),
 			"needs", need.Round(time.Second), "grace", u.cfg.Grace.Round(time.Second))
 	}
@@ -75,7 +75,7 @@ func (u *Uploader) forecast(ctx context.Context) {
 	need, grace := time.Duration(float64(left)/rate*float64(time.Second)), time.Until(deadline)
 	level, words := slog.LevelInfo, "the newest checkpoint should be safe in time"
 	if need > grace {
-		level, words = slog.LevelError, "the newest checkpoint would be lost: give the end more time"
+		level, words = slog.LevelError, "the newest checkpoint would be lost: use a longer grace period"
 	}
 	u.log.Log(ctx, level, words, "step", steps[0], "left", backends.Size(left),
 		"rate", backends.Rate(rate), "needs", need.Round(time.Second), "grace", grace.Round(time.Second))

@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-func TestWhatWouldBeLostIsForetold(t *testing.T) {
+func TestForecastReportsLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		var log bytes.Buffer
@@ -62,7 +62,7 @@ func TestWhatWouldBeLostIsForetold(t *testing.T) {
 // A checkpoint takes 20 s, and the grace period is 5 s. That is logged when the previous
 // checkpoint is saved. The end of the grace period interrupts the upload, the previous step is
 // restored, and the next start resumes the interrupted upload.
-func TestAGraceThatIsTooShortIsForetoldAndTheUploadGoesOn(t *testing.T) {
+func TestGracePeriodTooShortIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		var log bytes.Buffer

@@ -18,7 +18,7 @@ import (
 // An outside observer knows when the trainer declared a checkpoint complete, and polls the store
 // for its COMMIT. At every moment the metric matches the observation within a second, however
 // slow the store is.
-func TestTheLagIsWhatAWatcherSees(t *testing.T) {
+func TestLagMatchesObservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		reg := prometheus.NewRegistry()

@@ -52,7 +52,7 @@ func drained(t *testing.T, u *Uploader) error {
 
 // Two daemons have the index of one node. The later one is the node. The earlier one commits
 // nothing more and reports what it holds. What both nodes saved stays.
-func TestTwoDaemonsWithOneIndex(t *testing.T) {
+func TestDaemonsWithTheSameIndex(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
 		g := savedGang(t, b, 2)

@@ -10,7 +10,7 @@ import (
 
 // A job of two nodes returns with one. Node 0's part of step 2 was committed as the whole step,
 // and so was step 3, which it had written without a snapshot.
-func TestOneNodeDoesNotSavePartOfStepOfSeveral(t *testing.T) {
+func TestNodeAloneDoesNotCommitStepOfSeveral(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
 		g := savedGang(t, b, 2)

@@ -177,7 +177,7 @@ func restoreOf(t *testing.T, b backends.Backend, step int64, node int) (map[stri
 
 // A job of three nodes ends in the middle of step 2 and returns with two. Parts of the three were
 // combined with those of the two, so step 2 was restored without the files of the third.
-func TestFewerNodesDoNotFinishStepOfMore(t *testing.T) {
+func TestNodesDoNotFinishStepOfMoreNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
 		g := savedGang(t, b, 3)

@@ -66,7 +66,7 @@ func savedBehindOpen(t *testing.T, b *mem.Backend) (*gang, *os.File) {
 
 // Two nodes write step 2 while step 1 is being saved, and node 0 writes it again. When node 0
 // announced it, its second writing and the first one of node 1 formed one COMMIT.
-func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
+func TestWritingsOfOneStepAreNotCombined(t *testing.T) {
 	for _, late := range []time.Duration{0, 5 * time.Second, 5 * time.Minute} { // delay of node 1 after node 0
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

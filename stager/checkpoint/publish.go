@@ -101,7 +101,7 @@ func (s *site) publishWhole(p plan) error {
 	// This rename can replace only an empty directory.
 	if err := s.root.Rename(staged, filepath.Base(s.dir)); err != nil {
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) {
-			return backends.Errorf(backends.Changed, "restore", s.dir, "something was put there while the checkpoint was brought: run restore again")
+			return backends.Errorf(backends.Changed, "restore", s.dir, "another program wrote to it while the checkpoint was fetched: run restore again")
 		}
 		return err
 	}

@@ -58,7 +58,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 		}
 		step, ok := stepOf(filepath.ToSlash(name), only == "")
 		if !ok {
-			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: say which step it is with --step")
+			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: set the step with --step")
 		}
 		cfg.Step = step
 	}

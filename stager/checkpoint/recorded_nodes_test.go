@@ -65,7 +65,7 @@ func replayRanks(t *testing.T, r *recording, way string, seed uint64) {
 	b := mem.New()
 	g := startGang(t, b, "job-a", 2, quietly)
 	time.Sleep(time.Minute)
-	dice := rand.New(rand.NewPCG(2, seed))
+	random := rand.New(rand.NewPCG(2, seed))
 	ranks, cuts := ranksOf(r)
 	writers := [2]*writer{newWriter(t, g.dirs[0]), newWriter(t, g.dirs[1])}
 	defer writers[0].kill()
@@ -77,7 +77,7 @@ func replayRanks(t *testing.T, r *recording, way string, seed uint64) {
 	known, boundaries, provisional := make(map[string]bool), 0, 0
 	var done [2]int
 	for done[0] < len(ranks[0]) || done[1] < len(ranks[1]) {
-		n := dice.IntN(2)
+		n := random.IntN(2)
 		if need, cut := cuts[done[0]]; n == 0 && cut && done[1] < need {
 			n = 1
 		}
@@ -96,7 +96,7 @@ func replayRanks(t *testing.T, r *recording, way string, seed uint64) {
 		case o.Op == "mark": // the trainer does other work until the next one
 			time.Sleep(time.Minute)
 		case way == "kill stager":
-			victim := dice.IntN(2)
+			victim := random.IntN(2)
 			g.kill(victim)
 			g.start(victim)
 			time.Sleep(time.Minute)

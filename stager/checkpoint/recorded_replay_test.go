@@ -234,8 +234,8 @@ func (p *replay) remove(name string, each func()) {
 		}
 		paths = append(paths, at)
 	}
-	dice := rand.New(rand.NewPCG(1, uint64(len(name))))
-	dice.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
+	random := rand.New(rand.NewPCG(1, uint64(len(name))))
+	random.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
 	for _, q := range paths {
 		if err := os.Remove(filepath.Join(p.dir, q)); err != nil {
 			p.t.Fatal(fmt.Errorf("%s: %w", p.name, err))

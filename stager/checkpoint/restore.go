@@ -133,7 +133,7 @@ func restoreTo(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 		if again == nil || weaken.trustListing {
 			return done, err
 		}
-		cfg.Log.Info("the destination changed under way, listing it anew", "error", again)
+		cfg.Log.Info("destination changed during the restore, listing it again", "error", again)
 		why = again
 	}
 	return Restored{}, &backends.Error{
@@ -334,7 +334,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 	var writing disk.Writing
 	// Files are synced but also read at once. Pages in the page cache save reads from the disk.
 	err = writing.Set(root.Name(), cfg.Write, false, func(err error) {
-		cfg.Log.Warn("the file system does not take direct writes, so files are written through the page cache", "dir", cfg.Dir, "error", err)
+		cfg.Log.Warn("file system does not support direct writes, using the page cache", "dir", cfg.Dir, "error", err)
 	})
 	if err != nil {
 		return Commit{}, err

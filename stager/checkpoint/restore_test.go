@@ -30,7 +30,7 @@ func push(t *testing.T, b backends.Backend, step int64, files map[string]string)
 	return c
 }
 
-func TestADamagedCheckpointIsPassedOver(t *testing.T) {
+func TestRestoreSkipsDamagedCheckpoint(t *testing.T) {
 	for name, damage := range map[string]func(b *mem.Backend, dir, data string){
 		"a byte is wrong": func(b *mem.Backend, _, data string) {
 			text, _ := b.Get(data + "model.pt")
@@ -91,7 +91,7 @@ func replace(b *mem.Backend, key, old, now string) {
 	b.Put(key, changed)
 }
 
-func TestNothingToRestoreIsTold(t *testing.T) {
+func TestRestoreReportsNoCheckpoint(t *testing.T) {
 	b := mem.New()
 	b.Put(stepDir(9, 0)+"/data/0123456789abcdef/x", []byte("x"))
 	for _, step := range []int64{Newest, 9} {
@@ -102,7 +102,7 @@ func TestNothingToRestoreIsTold(t *testing.T) {
 	}
 }
 
-func TestAStoreThatCannotBeReachedIsNoReasonToFallBack(t *testing.T) {
+func TestRestoreDoesNotFallBackIfStoreIsUnreachable(t *testing.T) {
 	b := mem.New()
 	push(t, b, 1, model("1"))
 	push(t, b, 2, model("2"))
@@ -137,9 +137,9 @@ func TestRestoreIntoADirectoryWithFiles(t *testing.T) {
 		want["mine.txt"] = "mine"
 		equal(t, fmt.Sprint("step ", step), read(t, dir), want)
 		text, _ := os.ReadFile(filepath.Join(dir, restored))
-		var told Restored
-		if err := json.Unmarshal(text, &told); err != nil || told.Step != r.Step || told.Source != "mem://test/"+stepDir(r.Step, 0) {
-			t.Errorf("%s says %+v (%v), want step %d and its source", restored, told, err, r.Step)
+		var reported Restored
+		if err := json.Unmarshal(text, &reported); err != nil || reported.Step != r.Step || reported.Source != "mem://test/"+stepDir(r.Step, 0) {
+			t.Errorf("%s says %+v (%v), want step %d and its source", restored, reported, err, r.Step)
 		}
 	}
 	// A directory in a file's place is detected before anything moves.
@@ -193,7 +193,7 @@ func TestModesTimesAndLargeFilesComeBack(t *testing.T) {
 	}
 }
 
-func TestStepsTellsCommittedAndPartialOnes(t *testing.T) {
+func TestStepsReturnsCommittedAndPartialOnes(t *testing.T) {
 	b := mem.New()
 	c := push(t, b, 1, model("1"))
 	b.Put(stepDir(2, 0)+"/data/0123456789abcdef/x", []byte("xyz"))

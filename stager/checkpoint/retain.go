@@ -290,7 +290,7 @@ func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (
 		case err != nil:
 			return false, err
 		case now.Version != l.version:
-			r.log.Info("a step was committed anew meanwhile, and stays", "step", l.dir)
+			r.log.Info("step was committed again meanwhile, keeping it", "step", l.dir)
 			return false, nil
 		}
 		if err := r.store.Delete(ctx, l.dir+"/"+commitKey); err != nil {

@@ -33,7 +33,7 @@ func sentOf(faults *conformance.Faults, name string) (n int) {
 	return n
 }
 
-func TestWhatTheStepBeforeHasIsNotSentAgain(t *testing.T) {
+func TestUploadReusesFilesOfPreviousStep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.Keep.Last = 2 })
@@ -72,7 +72,7 @@ func TestWhatTheStepBeforeHasIsNotSentAgain(t *testing.T) {
 }
 
 // A shared file that is missing from the store is sent again instead of being referred to.
-func TestAFileThatIsGoneFromTheStoreIsSentAgain(t *testing.T) {
+func TestFileMissingInStoreIsUploadedAgain(t *testing.T) {
 	b := mem.New()
 	c := push(t, b, 1, frozen("1"))
 	_ = b.Delete(t.Context(), stepDir(1, 0)+"/"+c.Data+"/base/weights.safetensors.txt")
@@ -85,7 +85,7 @@ func TestAFileThatIsGoneFromTheStoreIsSentAgain(t *testing.T) {
 }
 
 // Another process removes the previous step between the upload and the COMMIT.
-func TestAStepThatGoesMeanwhileTakesNothingWithIt(t *testing.T) {
+func TestStepRemovedMeanwhileLosesNoSharedFiles(t *testing.T) {
 	b := mem.New()
 	push(t, b, 1, frozen("1"))
 	push(t, b, 2, model("2"))
@@ -148,7 +148,7 @@ func TestKeepChooses(t *testing.T) {
 	}
 }
 
-func TestTheBestByTheMarkersMetricStays(t *testing.T) {
+func TestRetentionKeepsBestByMetric(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, func(c *Config) { c.Keep = Keep{Last: 1, Best: 1, Metric: "loss"} })
@@ -181,7 +181,7 @@ func TestPruneDryRunLogsWhatWouldBeRemoved(t *testing.T) {
 	}
 }
 
-func TestPruneTellsFirstAndRemovesThen(t *testing.T) {
+func TestPruneDryRunThenRemove(t *testing.T) {
 	b := mem.New()
 	for step := range int64(4) {
 		push(t, b, step, frozen(fmt.Sprint(step)))
@@ -189,14 +189,14 @@ func TestPruneTellsFirstAndRemovesThen(t *testing.T) {
 	b.Put(stepDir(2, 1)+"/data/0123456789abcdef/x", []byte("xyz"))
 	before := b.Keys()
 	cfg := PruneConfig{Store: newStore(b), Keep: Keep{Last: 2}, DryRun: true}
-	told, err := Prune(t.Context(), cfg)
+	reported, err := Prune(t.Context(), cfg)
 	if err != nil || !slices.Equal(b.Keys(), before) {
 		t.Fatalf("a dry run: %v; %d keys, had %d", err, len(b.Keys()), len(before))
 	}
 	cfg.DryRun = false
 	done, err := Prune(t.Context(), cfg)
-	if err != nil || !slices.Equal(done, told) || len(done) != 3 {
-		t.Errorf("removed %+v, %v; told %+v", done, err, told)
+	if err != nil || !slices.Equal(done, reported) || len(done) != 3 {
+		t.Errorf("removed %+v, %v; told %+v", done, err, reported)
 	}
 	if got, want := commits(b), []string{stepDir(2, 0), stepDir(3, 0)}; !slices.Equal(got, want) {
 		t.Errorf("left %v, want %v", got, want)
@@ -241,7 +241,7 @@ func TestVerifyReadsEveryByte(t *testing.T) {
 }
 
 // The COMMIT has the format of the first releases.
-func TestAnOldCommitIsReadable(t *testing.T) {
+func TestCommitOfOldFormatIsReadable(t *testing.T) {
 	text := `{"apiVersion": "stager.dev/v1alpha1", "kind": "Checkpoint", "step": 5, "created": "2026-11-01T10:00:00Z", "nodes": 1, "attempt": 0,
 		"data": "data/0123456789abcdef", "bytes": 0, "files": [{"path": "a", "size": 0, "mode": 420, "modified": "2026-11-01T09:00:00Z", "digest": "crc64nvme:0000000000000000"}]}`
 	b := mem.New()

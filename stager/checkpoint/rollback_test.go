@@ -52,7 +52,7 @@ func TestCheckpointsAfterARollbackAreSent(t *testing.T) {
 }
 
 // Of several waiting checkpoints, the last one to be complete is sent first, whatever its number.
-func TestTheNewestInTimeIsSentFirst(t *testing.T) {
+func TestUploadStartsWithNewestInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		u := newUploader(t, t.TempDir(), mem.New(), nil)
 		now := time.Now()

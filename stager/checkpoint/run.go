@@ -171,13 +171,13 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	when := u.cfg.When
 	final := when.Change || when.Exit || when.Success && exit.Success || when.Failure && !exit.Success
 	retry := firstRetry / 5
-	told, quiet := false, time.Duration(0)
+	reported, quiet := false, time.Duration(0)
 	for {
 		if err := u.scan(exit.Gone && exit.Success); err != nil {
 			return u.note(err)
 		}
-		if !told {
-			told = true
+		if !reported {
+			reported = true
 			u.forecast(ctx)
 		}
 		u.preempt()

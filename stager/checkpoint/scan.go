@@ -143,7 +143,7 @@ func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[stri
 			case len(rivals) > 1:
 				for _, name := range rivals {
 					claimed[name] = fmt.Sprintf("%s claim step %d together, so none is saved as a checkpoint, but all are mirrored: "+
-						"put them into one directory, or say which one it is with stager commit", strings.Join(rivals, " and "), step)
+						"put them into one directory, or select one with stager commit", strings.Join(rivals, " and "), step)
 				}
 			case len(directories[step]) > 0 && directories[step][0] != rivals[0]:
 				claimed[rivals[0]] = fmt.Sprintf("%s is step %d, so this file is mirrored only: put it into that directory", directories[step][0], step)

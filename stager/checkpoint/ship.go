@@ -239,7 +239,7 @@ func (c uploadJob) holds(ctx context.Context, commit Commit, node int) (bool, er
 }
 
 func (c uploadJob) holdsFile(ctx context.Context, want local, digest string) (bool, error) {
-	told, err := backends.ParseChecksum(digest)
+	reported, err := backends.ParseChecksum(digest)
 	if err != nil {
 		return false, err
 	}
@@ -254,11 +254,11 @@ func (c uploadJob) holdsFile(ctx context.Context, want local, digest string) (bo
 	if err := unchanged(file, want); err != nil {
 		return false, err
 	}
-	sum := told.Algorithm.New()
+	sum := reported.Algorithm.New()
 	if _, err := io.Copy(sum, &obedient{ctx, io.NewSectionReader(giveWay{file, c.idle}, 0, want.Size)}); err != nil {
 		return false, err
 	}
-	same := backends.SumOf(told.Algorithm, sum) == told
+	same := backends.SumOf(reported.Algorithm, sum) == reported
 	if same { // otherwise it is read again for the upload
 		forgetPages(file)
 	}

@@ -277,7 +277,7 @@ func (s *snapshotDir) rewrite(snap *snapshot) {
 		err = disk.ReplaceSmall(s.root, s.dir(snap)+"/snapshot.json", text, 0o600, true)
 	}
 	if err != nil {
-		s.log.Warn("a snapshot cannot be described anew", "step", snap.Step, "error", err)
+		s.log.Warn("cannot rewrite the description of a snapshot", "step", snap.Step, "error", err)
 	}
 }
 

@@ -30,7 +30,7 @@ func overwrite(t *testing.T, name, text string) {
 // A trainer that saves each step to last/ overwrites it in place as soon as the commit is
 // accepted. The hard link in the snapshot changed with it, and the step was lost. A copy with
 // shared blocks stays, also after a restart.
-func TestANameWithoutANumberIsHeldByACopy(t *testing.T) {
+func TestNameWithoutNumberIsHeldByCopy(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -68,7 +68,7 @@ func TestANameWithoutANumberIsHeldByACopy(t *testing.T) {
 // Where the file system cannot share blocks, the file is copied byte by byte. Of six commits of
 // one name five were lost, because the link in the snapshot changed with it. A name with a number
 // is not copied. Without room for the copy the commit is refused at once.
-func TestWithoutSharedBlocksAFileIsCopied(t *testing.T) {
+func TestSnapshotCopiesWithoutSharedBlocks(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
 	var tried []string

@@ -40,7 +40,7 @@ func exists(dir, name string) bool {
 
 // An Uploader removes its own orphans of killed uploads at once, and orphans of unknown owners
 // when they are old. Uploads that another process may be writing stay.
-func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
+func TestRestartRemovesOrphans(t *testing.T) {
 	dir, dest := t.TempDir(), t.TempDir()
 	const own, foreign = "0123456789abcdef", "fedcba9876543210"
 	write(t, dir, map[string]string{uploadsName: own + "\n"})
@@ -107,7 +107,7 @@ func TestIDsAreNotedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-func TestPruneTellsOfWritesThatNeverEnded(t *testing.T) {
+func TestPruneReportsIncompleteWrites(t *testing.T) {
 	dest := t.TempDir()
 	left := "step-00000001/data/0123456789abcdef/" + file.Temporary + "x"
 	killed(t, dest, time.Hour, left)
@@ -118,8 +118,8 @@ func TestPruneTellsOfWritesThatNeverEnded(t *testing.T) {
 	}{{Abandoned, false, false}, {0, true, true}, {0, false, true}} {
 		cfg.Abandoned, cfg.DryRun = tt.abandoned, tt.dry
 		gone, err := Prune(t.Context(), cfg)
-		told := slices.Contains(gone, Pruned{Step: 1, Dir: "step-00000001", Objects: 1, Bytes: 4, Unfinished: true})
-		if err != nil || told != tt.want || exists(dest, left) != (tt.dry || !tt.want) {
+		reported := slices.Contains(gone, Pruned{Step: 1, Dir: "step-00000001", Objects: 1, Bytes: 4, Unfinished: true})
+		if err != nil || reported != tt.want || exists(dest, left) != (tt.dry || !tt.want) {
 			t.Errorf("%+v: got %+v (%v), and it is there: %t", tt, gone, err, exists(dest, left))
 		}
 	}
@@ -137,7 +137,7 @@ func (n *noLooking) Sweep(context.Context, string, func(backends.Orphan) bool) e
 }
 
 // The missing permission is reported once, and neither retention nor a prune fails.
-func TestWhoMayNotLookForRemainsSavesAllTheSame(t *testing.T) {
+func TestUploadsWithoutPermissionToListOrphans(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := &noLooking{Backend: mem.New()}, t.TempDir()
 		u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })

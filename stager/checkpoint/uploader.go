@@ -292,7 +292,7 @@ func (cfg *Config) complete() error {
 	case cfg.Keep.Best > 0 && cfg.Keep.Metric == "":
 		return errors.New("the best steps cannot be kept without the name of a metric")
 	case cfg.Node < 0 || cfg.Node >= max(cfg.Nodes, 1) && cfg.Nodes > 0:
-		return fmt.Errorf("node %d is none of %d, which are counted from 0", cfg.Node, cfg.Nodes)
+		return fmt.Errorf("node %d is out of range: %d nodes are counted from 0", cfg.Node, cfg.Nodes)
 	case cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint && cfg.Job == "":
 		return errors.New("several nodes need the identity of their job")
 	}

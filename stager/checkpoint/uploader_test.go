@@ -23,7 +23,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-func TestASettledCheckpointIsSavedAndComesBack(t *testing.T) {
+func TestCheckpointIsSavedAndRestored(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -63,7 +63,7 @@ func TestASettledCheckpointIsSavedAndComesBack(t *testing.T) {
 	})
 }
 
-func TestAFileOpenForWritingIsNotSent(t *testing.T) {
+func TestFileOpenForWritingIsNotUploaded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -253,7 +253,7 @@ func TestSignsOfCompleteness(t *testing.T) {
 			t.Error("committed step 5, beside which 5-unfinished stands")
 		}
 		reasons := fmt.Sprint(u.Status().Waiting)
-		for _, want := range []string{".ready is older than x", "5-unfinished still stands"} {
+		for _, want := range []string{".ready is older than x", "5-unfinished still exists"} {
 			if !strings.Contains(reasons, want) {
 				t.Errorf("waiting %s, want %q", reasons, want)
 			}
@@ -261,7 +261,7 @@ func TestSignsOfCompleteness(t *testing.T) {
 	})
 }
 
-func TestOneStepClaimedTwiceIsMirroredAndTold(t *testing.T) {
+func TestStepClaimedTwiceIsMirroredAndReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -281,7 +281,7 @@ func TestOneStepClaimedTwiceIsMirroredAndTold(t *testing.T) {
 	})
 }
 
-func TestAFileRewrittenInPlaceIsNotCommitted(t *testing.T) {
+func TestFileRewrittenInPlaceIsNotCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		path := filepath.Join(dir, "checkpoint-5/model.pt")
@@ -325,7 +325,7 @@ func (h *hooked) Create(ctx context.Context, key string, opts backends.CreateOpt
 
 // After a crash at any call of an upload, a restart finds the previous step or the new one,
 // complete. After the next pass there are no orphans.
-func TestACrashAtAnyCallLeavesTheNewestOrTheOneBefore(t *testing.T) {
+func TestCrashAtAnyCallLeavesAValidStep(t *testing.T) {
 	old, young := model("100"), model("200")
 	for _, lost := range []bool{false, true} {
 		for k := 0; ; k++ {
@@ -384,7 +384,7 @@ func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finish
 	return finished
 }
 
-func TestARestartGoesOnWithWhatArrived(t *testing.T) {
+func TestRestartResumesUploads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		faults := new(conformance.Faults)
@@ -419,7 +419,7 @@ func TestARestartGoesOnWithWhatArrived(t *testing.T) {
 	})
 }
 
-func TestALostAnswerToTheCommitIsFoundOut(t *testing.T) {
+func TestCommitWithLostResponseIsResolved(t *testing.T) {
 	for _, kind := range []backends.Kind{backends.Unavailable, backends.Permission} {
 		inBubble(t, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()
@@ -435,7 +435,7 @@ func TestALostAnswerToTheCommitIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestWithoutItsHintsARestartSendsNothingAgain(t *testing.T) {
+func TestRestartWithoutHintsReuploadsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -457,7 +457,7 @@ func TestWithoutItsHintsARestartSendsNothingAgain(t *testing.T) {
 	})
 }
 
-func TestTwoUploadersOfOneStep(t *testing.T) {
+func TestUploadersOfTheSameStep(t *testing.T) {
 	for _, tt := range []struct {
 		conflict string
 		attempt  int
@@ -506,7 +506,7 @@ func TestTwoUploadersOfOneStep(t *testing.T) {
 }
 
 // Both writers have sent their data when one commits.
-func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
+func TestConflictLoserLeavesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
 		first := newUploader(t, dirs[0], b, nil)
@@ -532,7 +532,7 @@ func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
 
 // A pod that is being deleted may be replacing its own COMMIT while its replacement saves the
 // same step. The state that it read before is then outdated.
-func TestAnOlderAttemptThatBeganToReplaceComesTooLate(t *testing.T) {
+func TestAttemptOlderThanTheStepIsRejected(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir(), t.TempDir()}
 		attempt := func(n int) func(*Config) {
@@ -773,7 +773,7 @@ func TestDrainDoesNotSpendItsGraceOnAStoreThatRefuses(t *testing.T) {
 	})
 }
 
-func TestWhenDecidesWhatTheEndSends(t *testing.T) {
+func TestDrainUploadsAccordingToWhen(t *testing.T) {
 	for _, tt := range []struct {
 		when    When
 		success bool
@@ -806,7 +806,7 @@ func TestWhenDecidesWhatTheEndSends(t *testing.T) {
 	}
 }
 
-func TestTheEndWaitsForWhatHasYetToSettle(t *testing.T) {
+func TestDrainWaitsForQuietPeriod(t *testing.T) {
 	for _, tt := range []struct {
 		exit Exit
 		want time.Duration
@@ -839,7 +839,7 @@ func TestTheEndWaitsForWhatHasYetToSettle(t *testing.T) {
 	}
 }
 
-func TestTheEndTellsOfWhatCannotBeSaved(t *testing.T) {
+func TestDrainReportsUnsavedFiles(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
 		u := newUploader(t, dir, mem.New(), nil)
@@ -861,7 +861,7 @@ func TestTheEndTellsOfWhatCannotBeSaved(t *testing.T) {
 	})
 }
 
-func TestAnInodeThatComesAgainIsNoRename(t *testing.T) {
+func TestInodeReuseIsNotARename(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
@@ -933,7 +933,7 @@ func TestNewSaysWhatCannotWork(t *testing.T) {
 // A trainer removes a checkpoint slowly, or is killed meanwhile, while the checkpoint waits to be
 // sent. Its marker may be removed last. (A trial with kills found this: a snapshot of five of ten
 // files replaced the complete one.)
-func TestWhatIsHalfRemovedIsNoNewState(t *testing.T) {
+func TestRemovalInProgressIsNotANewState(t *testing.T) {
 	for _, marked := range []bool{true, false} {
 		inBubble(t, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()

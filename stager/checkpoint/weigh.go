@@ -183,7 +183,7 @@ func (u *Uploader) learnShape(v detect.View, final bool) {
 		err = disk.ReplaceSmall(u.root, shapesName, text, 0o600, false)
 	}
 	if err != nil {
-		u.log.Warn("the shapes of checkpoints cannot be remembered, so a restart learns them anew", "error", err)
+		u.log.Warn("cannot record the shapes of checkpoints, a restart learns them again", "error", err)
 	}
 }
 

@@ -75,18 +75,18 @@ func (p *run) sameBytes(ctx context.Context, obj backends.Object, file *os.File)
 		return true, nil
 	}
 	t := &transfer{store: p.cfg.Store, obj: obj, reported: obj.Sum}
-	told, err := t.reportedSum(ctx)
+	stated, err := t.reportedSum(ctx)
 	if err != nil {
 		return false, err
 	}
 	in := cancelable{ctx, io.NewSectionReader(file, 0, obj.Size)}
-	if sum := told.Algorithm.New(); sum != nil {
+	if sum := stated.Algorithm.New(); sum != nil {
 		if _, err := io.Copy(sum, in); err != nil {
 			return false, unread(ctx, t, err)
 		}
-		return backends.SumOf(told.Algorithm, sum) == told, nil
+		return backends.SumOf(stated.Algorithm, sum) == stated, nil
 	}
-	s := newStream(ctx, p.cfg.Store, obj, told, nil)
+	s := newStream(ctx, p.cfg.Store, obj, stated, nil)
 	defer s.close()
 	return equal(in, s, func(err error) error { return unread(ctx, t, err) })
 }

@@ -75,7 +75,7 @@ func (p *run) list(ctx context.Context, left *disk.Orphans) (f findings, err err
 			f.files++
 			f.need += max(0, spaceOf(obj.Size)-left.Claim(obj.Key))
 		}
-		if p.vain(&f) {
+		if p.failed(&f) {
 			p.head.cancel()
 		}
 		if err := p.todo.add(entry{obj, what == unknown}); err != nil {
@@ -197,7 +197,7 @@ func (p *run) refuse(f *findings) error {
 }
 
 // vain reports whether the findings so far already lead to a refusal.
-func (p *run) vain(f *findings) bool {
+func (p *run) failed(f *findings) bool {
 	most := p.cfg.Listing.MaxBytes
 	return f.blocked.n > 0 || f.foreign.n > 0 && !p.cfg.Overwrite || most > 0 && p.meter.bytesTotal.Load() > most
 }

@@ -82,17 +82,17 @@ type transfer struct {
 
 func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, opts Options) *transfer {
 	t := &transfer{store: store, obj: obj, in: in, opts: opts, reported: obj.Sum}
-	facts := store.Capabilities()
+	capabilities := store.Capabilities()
 	missing := in.Missing()
-	if opts.Piece > 0 && (facts.Checksum == "" || facts.Checksum.Combinable()) {
+	if opts.Piece > 0 && (capabilities.Checksum == "" || capabilities.Checksum.Combinable()) {
 		t.pieces = slice(missing, opts.Piece)
 	} else {
-		t.pieces = cut(missing, obj.Size, facts.PartSize)
+		t.pieces = cut(missing, obj.Size, capabilities.PartSize)
 	}
 	if opts.Verify == VerifySize || len(missing) != 1 || missing[0].Len != obj.Size {
 		return t // for bytes of an earlier process the checksum is read from disk
 	}
-	t.algorithm = facts.Checksum
+	t.algorithm = capabilities.Checksum
 	if !t.reported.IsZero() {
 		t.algorithm = t.reported.Algorithm
 	}
@@ -137,7 +137,7 @@ func (t *transfer) fetch(ctx context.Context, i int) error {
 	if t.opts.Arrived != nil {
 		dst = &counted{dst, t.opts.Arrived}
 	}
-	told, err := t.store.ReadRange(ctx, t.obj, t.pieces[i].Off, t.pieces[i].Len, dst, h)
+	stated, err := t.store.ReadRange(ctx, t.obj, t.pieces[i].Off, t.pieces[i].Len, dst, h)
 	var broken *backends.LocalError
 	if errors.As(err, &broken) {
 		return local(t.obj.Key, err)
@@ -148,7 +148,7 @@ func (t *transfer) fetch(ctx context.Context, i int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.reported.IsZero() {
-		t.reported = told
+		t.reported = stated
 	}
 	if h != nil {
 		t.sums[i] = h.Sum(nil)

@@ -195,7 +195,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	}
 	// A run that fetches nothing has time to sync what an earlier run fetched.
 	if ctx.Err() == nil && (p.cfg.Sync || found.files == 0) {
-		err = errors.Join(err, p.settle())
+		err = errors.Join(err, p.syncAll())
 	}
 	if err == nil {
 		p.meter.phase.Store(Done)
@@ -207,7 +207,7 @@ func (p *run) run(ctx context.Context) (err error) {
 }
 
 // settle syncs the files and records it.
-func (p *run) settle() error {
+func (p *run) syncAll() error {
 	if !p.record.pending {
 		return nil
 	}

@@ -38,26 +38,26 @@ type stream struct {
 	now       *streamed
 	rest      []byte
 	err       error
-	told      backends.Checksum
+	stated    backends.Checksum
 	algorithm backends.Algorithm // that of sum
 	sum       hash.Hash          // of the bytes read so far; nil: there is nothing to compare with
 }
 
 type streamed struct {
-	done  chan struct{} // closed when the fields below are set
-	bytes []byte
-	told  backends.Checksum
-	err   error
+	done   chan struct{} // closed when the fields below are set
+	bytes  []byte
+	stated backends.Checksum
+	err    error
 }
 
 // newStream starts to fetch. told is the object's checksum, if known; arrived may be nil.
-func newStream(ctx context.Context, store *backends.Store, obj backends.Object, told backends.Checksum, arrived func(int64)) *stream {
+func newStream(ctx context.Context, store *backends.Store, obj backends.Object, stated backends.Checksum, arrived func(int64)) *stream {
 	ctx, stop := context.WithCancel(ctx)
 	if arrived == nil {
 		arrived = func(int64) {}
 	}
 	s := &stream{
-		ctx: ctx, stop: stop, store: store, obj: obj, told: told, arrived: arrived,
+		ctx: ctx, stop: stop, store: store, obj: obj, stated: stated, arrived: arrived,
 		pieces: make(chan *streamed, streamAhead), free: make(chan []byte, streamAhead),
 	}
 	for range streamAhead {
@@ -87,7 +87,7 @@ func (s *stream) produce() {
 		p := &streamed{done: make(chan struct{}), bytes: buf[:n]}
 		s.work.Go(func() {
 			defer close(p.done)
-			p.told, p.err = s.store.ReadRange(s.ctx, s.obj, off, n, &counted{backends.Stretch{Bytes: p.bytes, Off: off}, s.arrived}, nil)
+			p.stated, p.err = s.store.ReadRange(s.ctx, s.obj, off, n, &counted{backends.Stretch{Bytes: p.bytes, Off: off}, s.arrived}, nil)
 		})
 		s.pieces <- p // never blocks: the channel has room for all buffers
 	}
@@ -126,12 +126,12 @@ func (s *stream) next() {
 	if s.err = p.err; s.err != nil {
 		return
 	}
-	if s.told.IsZero() {
-		s.told = p.told
+	if s.stated.IsZero() {
+		s.stated = p.stated
 	}
 	if first {
-		s.algorithm = s.told.Algorithm
-		if s.told.IsZero() {
+		s.algorithm = s.stated.Algorithm
+		if s.stated.IsZero() {
 			s.algorithm = s.store.Capabilities().Checksum
 		}
 		s.sum = s.algorithm.New()

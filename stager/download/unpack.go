@@ -169,7 +169,7 @@ func unpackObject(ctx context.Context, store *backends.Store, obj backends.Objec
 	if _, rerr := io.Copy(io.Discard, s); rerr != nil {
 		return c, sum, rerr
 	}
-	t.reported = s.told
+	t.reported = s.stated
 	if s.sum != nil {
 		t.algorithm, t.sums, t.pieces = s.algorithm, [][]byte{s.sum.Sum(nil)}, []disk.Range{{Len: obj.Size}}
 	}

@@ -43,51 +43,51 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 	if t.opts.Verify == VerifySize {
 		return none, nil
 	}
-	told, err := t.reportedSum(ctx)
+	stated, err := t.reportedSum(ctx)
 	if err != nil {
 		return none, err
 	}
-	if told.Algorithm.New() == nil {
+	if stated.Algorithm.New() == nil {
 		if t.opts.Verify != VerifyFull {
 			return none, nil
 		}
 		return none, t.fail(backends.Unsupported, errors.New(
 			"the store has no usable checksum of it; do not request full verification, or store it with a checksum"))
 	}
-	got, ok := t.sum(told.Algorithm)
+	got, ok := t.sum(stated.Algorithm)
 	if !ok && t.in == nil {
 		return none, t.fail(backends.Unsupported, fmt.Errorf(
-			"the store returned %s only after the last byte; disable unpacking, or verify by size", told))
+			"the store returned %s only after the last byte; disable unpacking, or verify by size", stated))
 	}
 	if !ok {
-		if got, err = t.readBack(ctx, told.Algorithm); err != nil {
+		if got, err = t.readBack(ctx, stated.Algorithm); err != nil {
 			return none, err
 		}
 	}
-	if got != told {
-		return none, t.fail(backends.Corrupt, fmt.Errorf("%w: the store has %s, the received bytes have %s", errSums, told, got))
+	if got != stated {
+		return none, t.fail(backends.Corrupt, fmt.Errorf("%w: the store has %s, the received bytes have %s", errSums, stated, got))
 	}
-	return told, nil
+	return stated, nil
 }
 
 // reportedSum returns the store's checksum: from the listing, from reading, or from an additional
 // request.
 func (t *transfer) reportedSum(ctx context.Context) (backends.Checksum, error) {
 	t.mu.Lock()
-	told := t.reported
+	stated := t.reported
 	t.mu.Unlock()
 	// For a small object that was read in one piece, the response would have contained the
 	// checksum.
 	askable := t.opts.Verify == VerifyFull || t.store.Capabilities().Checksum != "" && !t.isWhole()
-	if !told.IsZero() || !askable {
-		return told, nil
+	if !stated.IsZero() || !askable {
+		return stated, nil
 	}
 	now, err := t.store.Stat(ctx, t.obj.Key)
 	if err != nil {
-		return told, err
+		return stated, err
 	}
 	if now.Version != t.obj.Version && t.obj.Version != "" || now.Size != t.obj.Size {
-		return told, t.fail(backends.Changed, fmt.Errorf("it was replaced during the read (version %q, now %q)", t.obj.Version, now.Version))
+		return stated, t.fail(backends.Changed, fmt.Errorf("it was replaced during the read (version %q, now %q)", t.obj.Version, now.Version))
 	}
 	return now.Sum, nil
 }

@@ -55,7 +55,7 @@ func TestParsePricesRefusesWhatIsNoPrice(t *testing.T) {
 	}
 }
 
-func TestThePriceOfTheLongestMatchCounts(t *testing.T) {
+func TestPriceOfLongestMatchApplies(t *testing.T) {
 	p := &Prices{Stores: []Price{{Match: "s3://", Egress: 1}, {Match: "s3://near/", Egress: 2}, {Match: "oss://", Egress: 3}}}
 	for url, want := range map[string]float64{"s3://far/x/": 1, "s3://near/x/": 2, "oss://a/": 3} {
 		if got := p.of(url); got == nil || got.Egress != want {

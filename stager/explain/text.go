@@ -92,7 +92,7 @@ func (t *text) pod(p *Pod) {
 // begins and ends describe the values of gate and finalize.
 var (
 	begins = map[string]string{
-		"init":    "when stager-prefetch has brought the prefetched inputs (gate init)",
+		"init":    "when stager-prefetch has fetched the prefetched inputs (gate init)",
 		"startup": "when the prefetched inputs, and the minReady of each window, are there (gate startup)",
 		"none":    "at once: inputs come while the job runs (gate none)",
 	}

@@ -38,7 +38,7 @@ func TestBadInput(t *testing.T) {
 		{"an alias to nothing", strings.Replace(pod, "image: x", "env: *e", 1), Options{}, "line 6, column 10: Pod/x: spec.containers.main.env is the alias *e"},
 		{"deeper than anything", strings.Repeat("[", 100_000), Options{}, "nested more than 200 deep"},
 		{"a list of lists", strings.Repeat("- ", 100_000) + "x", Options{}, "nested more than 200 deep"},
-		{"two inputs for one path", strings.Replace(pod, train, train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, 1), Options{}, "line 2, column 107: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other"},
+		{"two inputs for one path", strings.Replace(pod, train, train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, 1), Options{}, "line 2, column 107: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) contain each other"},
 		{"a name of 300 characters", strings.Replace(pod, "in.train", "in."+long(300), 1), Options{}, "line 2, column"},
 		{"a role of 300 characters", `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: [{name: ` + long(300) + `, template: {spec: {template: ` + podOf + `}}}]}}`, window, ""},
 		{"a port that is taken", strings.Replace(strings.Replace(pod, train, saves, 1), "image: x", "ports: [{containerPort: 9090}]", 1), Options{Listen: ":9090"}, "line 6, column 29: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen)"},

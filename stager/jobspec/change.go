@@ -295,7 +295,7 @@ func editable(n *yamledit.Node, p place) {
 	for i, pair := range n.Pairs {
 		key := pair.Key.Text()
 		if first := index(n, key); first != i {
-			refuse(pair.Key, "%s stands twice in %s; say it once", key, p.called())
+			refuse(pair.Key, "duplicate %s in %s; write it once", key, p.called())
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestDescribeCountsThePodsOfEachKind(t *testing.T) {
 		{"batch.volcano.sh/v1alpha1 Job", `{plugins: {env: []}, tasks: [{name: w, replicas: 3, template: POD}]}`, 3, 3, 3, ""},
 		{"leaderworkerset.x-k8s.io/v1 LeaderWorkerSet", `{replicas: 2, leaderWorkerTemplate: {size: 4, workerTemplate: POD}}`, 8, 8, 1, ""},
 		{"leaderworkerset.x-k8s.io/v1 LeaderWorkerSet", `{replicas: 2, leaderWorkerTemplate: {size: 4, leaderTemplate: POD, workerTemplate: {spec: {containers: [{name: x, image: x}]}}}}`, 2, 2, 1, ""},
-		{"example.com/v1 Thing", `{template: POD}`, 1, 1, 1, "does not say how many pods"},
+		{"example.com/v1 Thing", `{template: POD}`, 1, 1, 1, "the number of pods of"},
 	} {
 		version, kind, _ := strings.Cut(tt.kind, " ")
 		file := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: x}\nspec: %s\n", version, kind, strings.Replace(tt.spec, "POD", pod, 1))

@@ -68,15 +68,15 @@ func Fanout(o FanoutOptions) ([]byte, error) {
 		in = " -n " + o.Namespace
 	}
 	return fmt.Appendf(nil, `# Copies %s
-# to %s by %d pods, each its share. Then the second Job compares both sides:
+# to %s by %d pods, a part each. Then the second Job compares both sides:
 #
 #   kubectl%[4]s apply -f FILE
 #   kubectl%[4]s wait --for=condition=Complete --timeout=-1s job/%[5]s
 #   kubectl%[4]s patch job/%[6]s --type=merge -p '{"spec":{"suspend":false}}'
 #   kubectl%[4]s wait --for=condition=Complete --timeout=-1s job/%[6]s
 #
-# When that is complete, all is there and verified; its log says what was compared. A pod
-# that was killed is begun again and goes on. Kubernetes 1.29 and later.
+# When that is complete, everything is copied and verified; its log lists what was compared. A pod
+# that was killed is restarted and resumes. Kubernetes 1.29 and later.
 %s---
 %s`, printable(o.Source), printable(o.Destination), o.Workers, in, o.Name, check, o.document(o.Name, job), o.document(check, verify)), nil
 }

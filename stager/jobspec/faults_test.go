@@ -33,19 +33,19 @@ const saves = `stager.dev/out.o: "/out -> s3://b/"`
 const train = `stager.dev/in.train: "s3://b/train/ -> /data/train"`
 
 // Each fault is reported in one sentence with the position and the remedy.
-func TestWhatIsRefused(t *testing.T) {
+func TestInjectErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
 		opts       Options
 		want       string
 	}{
-		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a directory of its own"},
+		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) contain each other; use separate directories"},
 		{
 			"more pods than parts", strings.Replace(job(train, "", ""), "spec:\n", "spec:\n  completions: 841\n  completionMode: Indexed\n", 1),
 			Options{},
 			"line 1, column 1: Job/train: 841 pods share the data, and it can be divided among 840 at most; write shard: {by: none} into the plan",
 		},
-		{"two plans", job(`stager.dev/plan: "configmap:a", stager.dev/plan-yaml: b`, "", ""), Options{}, "both bring a plan; keep one"},
+		{"two plans", job(`stager.dev/plan: "configmap:a", stager.dev/plan-yaml: b`, "", ""), Options{}, "both set a plan; keep one"},
 		{
 			"a volume over a user's mount",
 			job(`stager.dev/in.train: "s3://b/ -> /data ? medium=disk"`, "", "        volumeMounts: [{name: mine, mountPath: /data/sub}]"),
@@ -64,13 +64,13 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a key without value", job(`stager.dev/in.train: "s3://b/ -> /data ? mode"`, "", ""), Options{}, "mode has no value; write mode=VALUE"},
 		{"a size that is none", job(`stager.dev/in.train: "s3://b/ -> /data ? size=big"`, "", ""), Options{}, `"big" is not a number of bytes`},
 		{"an unknown annotation", job(`stager.dev/input.train: x`, "", ""), Options{}, "the annotation stager.dev/input.train is not known; known are"},
-		{"an unknown gate", job(train+`, stager.dev/gate: door`, "", ""), Options{}, `"door" is not known; use init or none or startup`},
+		{"an unknown gate", job(train+`, stager.dev/gate: door`, "", ""), Options{}, `unknown value "door"; use init or none or startup`},
 		{"a bad plan", job(`stager.dev/plan-yaml: "kind: StagePlan"`, "", ""), Options{}, "this is not a good plan:\n"},
 		{"a plan that is not here", job(`stager.dev/plan: "configmap:a"`, "", ""), Options{}, "the ConfigMap a with its key plan.yaml is not here; give its file, too, or the plan by --plan"},
 		{"a plan from nowhere", job(`stager.dev/plan: "a"`, "", ""), Options{}, `"a" names no plan; write configmap:NAME`},
 		{"no such container", job(train+`, stager.dev/containers: trainer`, "", ""), Options{}, `there is no container "trainer", which stager.dev/containers names; there are main`},
 		{"no command to run in", job(train+`, stager.dev/finalize: run`, "", ""), Options{}, "container main has no command, and what its image would run is not known here"},
-		{"an unknown end", job(train+`, stager.dev/finalize: later`, "", ""), Options{}, `"later" is not known; use auto or run or sidecar or wrap`},
+		{"an unknown end", job(train+`, stager.dev/finalize: later`, "", ""), Options{}, `unknown value "later"; use auto or run or sidecar or wrap`},
 		{"no command to wrap", job(train+`, stager.dev/finalize: wrap`, "", ""), Options{}, "container main has no command, and what its image would run is not known here"},
 		{
 			"a RAM disk over the memory limit",
@@ -78,7 +78,7 @@ func TestWhatIsRefused(t *testing.T) {
 			Options{},
 			"the RAM disk of 20Gi is charged to container main, whose memory limit is 16Gi: raise it to 36Gi, make the disk smaller, or let --adjust-memory add the disk to it",
 		},
-		{"a RAM disk without size", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=memory"`, "", ""), Options{}, "a volume in memory needs a size"},
+		{"a RAM disk without size", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=memory"`, "", ""), Options{}, "a volume in memory requires a size"},
 		{
 			"the user's RAM disk without size",
 			job(`stager.dev/in.train: "s3://b/ -> /ram/data"`, "      volumes: [{name: ram, emptyDir: {medium: Memory}}]", "        volumeMounts: [{name: ram, mountPath: /ram}]"),
@@ -107,13 +107,13 @@ func TestWhatIsRefused(t *testing.T) {
 		{"little memory", job(train+`, stager.dev/memory-limit: 64Mi`, "", ""), Options{}, "stager.dev/memory-limit must be at least 128Mi (got 64Mi)"},
 		{"a request above the usual limit", job(train+`, stager.dev/memory: 1Gi`, "", ""), Options{}, "stager.dev/memory is above stager.dev/memory-limit; write both"},
 		{"a limit below the usual request", job(train+`, stager.dev/cpu-limit: 50m`, "", ""), Options{}, "stager.dev/cpu is above stager.dev/cpu-limit; write both"},
-		{"unknown privileges", job(train+`, stager.dev/privileges: all`, "", ""), Options{}, `"all" is not known; use files`},
+		{"unknown privileges", job(train+`, stager.dev/privileges: all`, "", ""), Options{}, `unknown value "all"; use files`},
 		{"a count that is none", job(train+`, stager.dev/count: many`, "", ""), Options{}, `"many" is not a number of pods`},
 		{"a path of placeholders", job(`stager.dev/in.train: "s3://b/ -> /{job}"`, "", ""), Options{}, "its path begins with a placeholder"},
 		{"an alias in the way", "a: &v []\n" + job(train, "      volumes: *v", ""), Options{}, "line 11, column 16: Job/train: spec.volumes is the alias *v"},
 		{"an anchor in the way", job(train, "      volumes: &v [{name: a}]", "") + "other: *v\n", Options{}, "spec.volumes has the anchor &v, which an alias elsewhere means, too"},
 		{"a merge in the way", "a: &v {volumes: []}\n" + job(train, "      <<: *v", ""), Options{}, "takes fields from an anchor by <<"},
-		{"a key twice", job(train, "      volumes: []\n      volumes: []", ""), Options{}, "volumes stands twice in spec; say it once"},
+		{"a key twice", job(train, "      volumes: []\n      volumes: []", ""), Options{}, "duplicate volumes in spec; write it once"},
 		{"a tab", "a:\n\tb: c\n", Options{}, "line 2, column 1: a tab indents this line"},
 		{"no YAML", "a: [1, 2\n", Options{}, "is not closed"},
 		{"no YAML in the second document", "a: 1\n---\nb: {\n", Options{}, "line 3, column 4: this { is not closed"},
@@ -154,7 +154,7 @@ func TestRecordsThatInjectNeverWrote(t *testing.T) {
 }
 
 // All faults of a file are reported at once.
-func TestAllFaultsAreToldAtOnce(t *testing.T) {
+func TestFaultsAreReportedTogether(t *testing.T) {
 	file := job(`stager.dev/in.a: "x"`, "", "") + "---\n" + job(`stager.dev/gate: x, stager.dev/in.a: "s3://b/ -> /a"`, "", "")
 	_, err := Inject([]byte(file), Options{})
 	var faults Faults
@@ -181,7 +181,7 @@ func TestWarnings(t *testing.T) {
 		{"a directory of the node", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=host:/nvme"`, "", ""), Options{}, "/data is a directory of the node, whose group Kubernetes does not change"},
 		{"an index without its plugin", strings.Replace(job(train, "", ""), "batch/v1", "batch.volcano.sh/v1alpha1", 1), Options{}, ""},
 		{"Volcano without its plugin", `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [{name: w, replicas: 2, template: ` + podOf + `}]}}`, Options{Plan: []byte(onePlan)}, "add plugins: {env: []} to the job"},
-		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? quietPeriod=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before what was written last has been unchanged for 20s (quietPeriod)"},
+		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? quietPeriod=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before the last files have been unchanged for 20s (quietPeriod)"},
 		{"outputs whose command is the image's", job(saves, "", ""), Options{JobPolicies: true}, "outputs can be lost: container main has no command, so it cannot be held until its outputs are saved; when the sidecar is down as it ends (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes; write its command out"},
 		{"outputs of a command", job(saves, "      securityContext: {runAsUser: 1000}", "        command: [train]"), Options{JobPolicies: true}, ""},
 		{"outputs that are not required", job(`stager.dev/out.o: "/out -> s3://b/ ? required=false"`, "      securityContext: {runAsUser: 1000}", ""), Options{JobPolicies: true}, ""},
@@ -210,7 +210,7 @@ func TestWarnings(t *testing.T) {
 
 // Objects without a pod, or of an unknown kind, stay unchanged byte for byte, and the result says
 // so.
-func TestWhatIsLeftAlone(t *testing.T) {
+func TestObjectsLeftAlone(t *testing.T) {
 	for _, tt := range []struct{ name, file, want string }{
 		{"no pod template", "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {" + train + "}}\n", "Service/web: left alone: it has no pod template"},
 		{"an unknown kind", "apiVersion: example.com/v1\nkind: Robot\nmetadata: {name: r}\nspec: {arms: 2}\n", "Robot/r: left alone: it has no pod template"},

@@ -40,7 +40,7 @@ func (p *pod) identity() (all []variable) {
 		if p.opts.Admission {
 			or = ", such as with {job} in its URL"
 		}
-		p.warn("output %s is saved by all nodes together, and pods of %s cannot read an identity of their job: another job with the same destination can be told from this one only by its members; give each job a destination of its own%s",
+		p.warn("output %s is saved by all nodes together, and pods of %s cannot read an identity of their job: another job with the same destination can be distinguished from this one only by its members; use a separate destination for each job%s",
 			outputs[i].Name, article(p.t.object.kind), or)
 	}
 	return append(all, variable{podUIDVariable, source{field: "metadata.uid"}})

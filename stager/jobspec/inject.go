@@ -189,14 +189,14 @@ func (in *injector) document(d *yamledit.Document) []byte {
 					in.pods = append(in.pods, p.describe(in.result.Objects[len(in.result.Objects)-1]))
 				}
 			}
-			told := in.result.Objects[len(in.result.Objects)-1].Action
-			same = same && told != Injected && told != Removed
+			reported := in.result.Objects[len(in.result.Objects)-1].Action
+			same = same && reported != Injected && reported != Removed
 		}
 		if last := len(in.result.Objects) - 1; last >= 0 { // belongs to this object
-			told := &in.result.Objects[last]
-			told.Unmatched = append(told.Unmatched, o.unmatched()...)
-			if reason := o.passedBy(); reason != "" && len(o.templates) == 0 && len(in.opts.Plan) > 0 && len(told.Unmatched) == 0 {
-				told.Warnings = append(told.Warnings, "it is not injected: "+reason)
+			reported := &in.result.Objects[last]
+			reported.Unmatched = append(reported.Unmatched, o.unmatched()...)
+			if reason := o.passedBy(); reason != "" && len(o.templates) == 0 && len(in.opts.Plan) > 0 && len(reported.Unmatched) == 0 {
+				reported.Warnings = append(reported.Warnings, "it is not injected: "+reason)
 			}
 		}
 	}
@@ -272,7 +272,7 @@ func (in *injector) tellBare(o *object) {
 // verify checks the guarantees of this package for a changed document: it contains the injected
 // parts, and removing them restores the original.
 func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*pod) error {
-	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; bring it into a plainer form, for example by kubectl create --dry-run=client -o yaml")
+	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; rewrite it, for example with kubectl create --dry-run=client -o yaml")
 	d := &yamledit.Document{Text: text, Line: clean.Line}
 	if err := r.Parse(d); err != nil {
 		return fmt.Errorf("%w (%w)", refused, err)

@@ -147,7 +147,7 @@ func tellPod(t *template, f *jobIdentity) {
 	for _, name := range []string{kubeflowIndex, indexLabel} {
 		if labels.Get(name) != nil {
 			f.index = label(name)
-			f.caution = "a pod does not tell of how many it is one: say so by the annotation " + AnnotationCount + ", or inject the Job instead of its pods"
+			f.caution = "the number of pods is unknown to a pod: set the annotation " + AnnotationCount + ", or inject the Job instead of its pods"
 			break
 		}
 	}
@@ -178,7 +178,7 @@ func tellJobSet(t *template, f *jobIdentity) {
 func tellRuntime(t *template, f *jobIdentity) {
 	f.role = t.up(3).Get("name").Text()
 	f.job, f.uid, f.attempt = label(jobSetName), label(jobSetUID), label(jobSetAttempt)
-	f.caution = "how many nodes a TrainJob has is not known to its runtime: say so by shard in the plan, or the pods end with code 78"
+	f.caution = "the runtime does not know the number of nodes of a TrainJob: set shard in the plan, or the pods exit with code 78"
 }
 
 // together are the roles of a Kubeflow job that share the data, in the order of their ranks.

@@ -133,7 +133,7 @@ func apart(spec corev1.PodSpec) error {
 
 // Stager's own directories, mounts and variables are refused with an explanation. Otherwise the API
 // server would refuse them, or nothing would.
-func TestWhatStagerUsesItselfIsRefused(t *testing.T) {
+func TestNamesOfStagerAreRejected(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
 		opts       Options

@@ -146,7 +146,7 @@ func (p *pod) explainTarget(where place, one Part) Part {
 		one.Kind, one.Name, one.Value = "command", "", ""
 		one.For, one.Reason = p.outputs(), "stager is the parent of the command and ends when they are saved"
 		if p.shape.inside {
-			one.For, one.Reason = p.everything(), "stager is the parent of the command, brings its inputs and saves its outputs"
+			one.For, one.Reason = p.everything(), "stager is the parent of the command, fetches its inputs and saves its outputs"
 		}
 	default:
 		one.Kind, one.Name = "resources", strings.Join(where[4:], ".")
@@ -215,7 +215,7 @@ func (p *pod) explainContainer(m yamledit.Map) (all []Part) {
 	case ContainerSidecar:
 		c.For, c.Reason = p.served(name), "a sidecar, that serves windows and saves outputs while the job runs"
 	case ContainerPrefetch:
-		c.For, c.Reason = p.served(name), "an init container, that brings what must be whole before the job begins"
+		c.For, c.Reason = p.served(name), "an init container that fetches what must be complete before the job starts"
 		if len(c.For) == 0 {
 			c.For, c.Reason = p.inputs(), "an init container, that looks whether their sources are there"
 		}

@@ -400,7 +400,7 @@ func (p *pod) variables() []variable {
 	all = append(all, p.identity()...)
 	for _, name := range sortedKeys(p.opts.Env) {
 		if own := func(v variable) bool { return v.name == name }; slices.Contains(ownVariables, name) || slices.ContainsFunc(all, own) {
-			refuse(nil, "the variable %s is set by inject itself; leave it out of the variables of stager's containers", name)
+			refuse(nil, "the variable %s is set by inject itself; remove it from the variables of stager's containers", name)
 		}
 		all = append(all, variable{name, literalSource(Dollars(p.opts.Env[name]))})
 	}

@@ -57,7 +57,7 @@ func (t *template) count() Count {
 		c.Total, c.AtOnce = c.Total*times, c.AtOnce*atOnce
 	}
 	if t.known() == nil && len(inside) > 1 && c.Total == 1 && !t.saysHowMany() {
-		c.Why = fmt.Sprintf("%s does not say how many pods it has; counted is one", article(t.object.kind))
+		c.Why = fmt.Sprintf("the number of pods of %s is unknown; assuming one", article(t.object.kind))
 	}
 	return c
 }

@@ -125,7 +125,7 @@ func choice(n *yamledit.Node, fallback string, allowed ...string) string {
 	}
 	if !slices.Contains(allowed, value) {
 		slices.Sort(allowed)
-		refuse(n, "%q is not known; use %s", value, strings.Join(slices.Compact(allowed), " or "))
+		refuse(n, "unknown value %q; use %s", value, strings.Join(slices.Compact(allowed), " or "))
 	}
 	return value
 }
@@ -134,7 +134,7 @@ func choice(n *yamledit.Node, fallback string, allowed ...string) string {
 func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text string, at *yamledit.Node) {
 	inline, named := notes[AnnotationPlanYAML], notes[AnnotationPlan]
 	if inline != nil && named != nil && named.Text() != "inline" {
-		refuse(named, "%s and %s both bring a plan; keep one", AnnotationPlan, AnnotationPlanYAML)
+		refuse(named, "%s and %s both set a plan; keep one", AnnotationPlan, AnnotationPlanYAML)
 	}
 	switch {
 	case inline != nil:

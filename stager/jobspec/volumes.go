@@ -237,7 +237,7 @@ func (p *pod) addMount(m mount) {
 				continue
 			}
 			if within(at, m.path) {
-				refuse(have, "the plan's volume %s at %s would hide %s, which container %s has at %s; leave out the input's volume to use that one, or change a path",
+				refuse(have, "the plan's volume %s at %s would hide %s, which container %s has at %s; remove the input's volume to use that one, or change a path",
 					m.volume, m.path, have.Get("name").Text(), p.names[i], at)
 			}
 		}

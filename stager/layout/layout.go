@@ -48,7 +48,7 @@ func (l Layout) differs(recorded Layout) string {
 	maps.Copy(names, l.Options)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if mine, theirs := l.Options[name], recorded.Options[name]; mine != theirs {
-			return fmt.Sprintf("%s is %s here, but %s in the record", name, shown(mine), shown(theirs))
+			return fmt.Sprintf("%s is %s here, but %s in the record", name, orNone(mine), orNone(theirs))
 		}
 	}
 	switch {
@@ -62,7 +62,7 @@ func (l Layout) differs(recorded Layout) string {
 	return fmt.Sprintf("the source has changed: some of its %d objects were replaced", l.Objects)
 }
 
-func shown(option string) string {
+func orNone(option string) string {
 	if option == "" {
 		return "not given"
 	}

@@ -213,7 +213,7 @@ func Verify(ctx context.Context, dst *backends.Store, l Layout, compare ...strin
 	for _, name := range compare {
 		if mine, theirs := l.Options[name], old.Options[name]; mine != theirs {
 			return &backends.Error{Op: "verify", Store: dst.Name(), Kind: backends.Exist, Err: fmt.Errorf(
-				"%s is %s here, but the layout has %s", name, shown(mine), shown(theirs))}
+				"%s is %s here, but the layout has %s", name, orNone(mine), orNone(theirs))}
 		}
 	}
 	if missing := t.missing(old, 0); old.Workers > 1 && len(missing) > 0 && old.work() == l.work() {

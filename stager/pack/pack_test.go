@@ -327,7 +327,7 @@ func TestIndexMatchesThatOfAPlan(t *testing.T) {
 	if err := index.ReadLines(bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Count(&index, true); err == nil || !strings.Contains(err.Error(), "make them anew") {
+	if err := m.Count(&index, true); err == nil || !strings.Contains(err.Error(), "create them again") {
 		t.Errorf("an index of other shards: got %v, want an error", err)
 	}
 }

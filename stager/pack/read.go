@@ -109,14 +109,14 @@ func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byt
 	}
 	all := make([]byte, n)
 	p := backends.Stretch{Bytes: all[copy(all, head):][:obj.Size]}
-	told, err := src.ReadRange(r.ctx, obj, 0, obj.Size, p, nil)
+	reported, err := src.ReadRange(r.ctx, obj, 0, obj.Size, p, nil)
 	if err != nil {
 		return nil, err
 	}
-	if h := told.Algorithm.New(); h != nil {
+	if h := reported.Algorithm.New(); h != nil {
 		h.Write(p.Bytes)
-		if got := backends.SumOf(told.Algorithm, h); got != told {
-			return nil, corrupt(src, obj, told, got)
+		if got := backends.SumOf(reported.Algorithm, h); got != reported {
+			return nil, corrupt(src, obj, reported, got)
 		}
 	}
 	return all, nil
@@ -150,32 +150,32 @@ func zeros(_, n int64) ([]byte, error) { return make([]byte, n), nil }
 
 // compare reads a file that is too large for memory and compares its checksum.
 func compare(ctx context.Context, src *backends.Store, obj backends.Object) error {
-	told := obj.Sum
-	if told.IsZero() && src.Capabilities().Checksum != "" {
+	reported := obj.Sum
+	if reported.IsZero() && src.Capabilities().Checksum != "" {
 		now, err := src.Stat(ctx, obj.Key)
 		if err != nil {
 			return err
 		}
 		if now.Version == obj.Version { // otherwise reading it reports the error
-			told = now.Sum
+			reported = now.Sum
 		}
 	}
-	h := told.Algorithm.New()
+	h := reported.Algorithm.New()
 	if h == nil {
 		return nil
 	}
 	if _, err := src.ReadRange(ctx, obj, 0, obj.Size, nowhere{}, h); err != nil {
 		return err
 	}
-	if got := backends.SumOf(told.Algorithm, h); got != told {
-		return corrupt(src, obj, told, got)
+	if got := backends.SumOf(reported.Algorithm, h); got != reported {
+		return corrupt(src, obj, reported, got)
 	}
 	return nil
 }
 
-func corrupt(src *backends.Store, obj backends.Object, told, got backends.Checksum) error {
+func corrupt(src *backends.Store, obj backends.Object, reported, got backends.Checksum) error {
 	return &backends.Error{Op: "read", Store: src.Name(), Key: obj.Key, Kind: backends.Corrupt, Err: fmt.Errorf(
-		"the store has %s, the received bytes have %s", told, got)}
+		"the store has %s, the received bytes have %s", reported, got)}
 }
 
 type nowhere struct{}

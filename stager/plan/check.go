@@ -22,10 +22,10 @@ type checker struct {
 
 func (c *checker) plan(p *StagePlan) {
 	if p.APIVersion != APIVersion {
-		c.add("apiVersion", "it is %q, and this stager reads %s", p.APIVersion, APIVersion)
+		c.add("apiVersion", "unsupported version %q; this stager reads %s", p.APIVersion, APIVersion)
 	}
 	if p.Kind != Kind {
-		c.add("kind", "it is %q, and %s is needed", p.Kind, Kind)
+		c.add("kind", "got %q, want %s", p.Kind, Kind)
 	}
 	c.name("metadata.name", p.Metadata.Name)
 	s := &p.Spec
@@ -39,7 +39,7 @@ func (c *checker) plan(p *StagePlan) {
 		c.oneOf("spec.limits.uploads", s.Limits.Uploads, WindowFirst, BalancedShare, DeadlineShare)
 	}
 	if len(s.Inputs) == 0 && len(s.Outputs) == 0 && !c.reported["spec.inputs"] && !c.reported["spec.outputs"] {
-		c.add("spec", "the plan does nothing: give it inputs or outputs")
+		c.add("spec", "the plan is empty: add inputs or outputs")
 	}
 }
 
@@ -51,9 +51,9 @@ func (c *checker) shard(s ShardSpec) {
 		variable := variableName.MatchString(part.value)
 		switch {
 		case s.By != ShardExplicit && part.value != "":
-			c.add(at+part.key, "it is read with by: %s only", ShardExplicit)
+			c.add(at+part.key, "it requires by: %s", ShardExplicit)
 		case s.By == ShardExplicit && err != nil && !variable:
-			c.add(at+part.key, "%q is neither a number nor a variable of the environment, as in $NODE_RANK", part.value)
+			c.add(at+part.key, "%q is not a number or an environment variable such as $NODE_RANK", part.value)
 		}
 	}
 	index, errIndex := strconv.Atoi(s.Index)
@@ -78,7 +78,7 @@ func (c *checker) volumes(s *Spec) {
 				continue
 			}
 			if in.Window.Size > left {
-				c.add(place("inputs", j)+".window.size", "%s do not fit: volume %s has %s, of which %s are left; make the window smaller or the volume larger",
+				c.add(place("inputs", j)+".window.size", "%s do not fit: volume %s has %s, of which %s are free; use a smaller window or a larger volume",
 					in.Window.Size, v.Name, v.Size, left)
 				continue
 			}
@@ -87,7 +87,7 @@ func (c *checker) volumes(s *Spec) {
 	}
 	known := func(at, volume string) {
 		if volume != "" && !slices.Contains(names, volume) {
-			c.add(at+".volume", "there is no volume %q; spec.volumes has %s", volume, listed(names))
+			c.add(at+".volume", "unknown volume %q; spec.volumes has %s", volume, listed(names))
 		}
 	}
 	for i, in := range s.Inputs {
@@ -103,13 +103,13 @@ func (c *checker) medium(at string, v Volume) {
 	switch {
 	case kind == "memory" && !has:
 		if v.Size == 0 {
-			c.add(at+".size", "a volume in memory needs a size, or it takes what the job needs")
+			c.add(at+".size", "a volume in memory requires a size, or it may use memory that the job needs")
 		}
 	case kind == "disk" && !has:
 	case kind == "claim" && subdomain(what), kind == "existing" && subdomain(what):
 	case kind == "host" && path.IsAbs(what):
 	default:
-		c.add(at+".medium", "%q is not known; use disk, memory, claim:PVC, host:/path or existing:VOLUME", v.Medium)
+		c.add(at+".medium", "unknown kind %q; use disk, memory, claim:PVC, host:/path or existing:VOLUME", v.Medium)
 	}
 }
 
@@ -123,9 +123,9 @@ func (c *checker) inputs(inputs []Input) {
 		c.oneOf(at+".mode", in.Mode, ModePrefetch, ModeWindow)
 		switch {
 		case in.Mode == ModeWindow && in.Window == nil:
-			c.add(at+".window", "mode window needs to know how much may be there at a time: window: {size: 60Gi}")
+			c.add(at+".window", "mode window requires a size: window: {size: 60Gi}")
 		case in.Mode == ModePrefetch && in.Window != nil:
-			c.add(at+".window", "it is read with mode: window only; say that or leave it out")
+			c.add(at+".window", "it requires mode: window; set that or remove it")
 		case in.Window != nil:
 			c.window(at+".window", in.Window)
 		}
@@ -147,12 +147,12 @@ func (c *checker) unpack(at string, in Input) {
 	}
 	switch auto := in.Unpack == UnpackAuto; {
 	case auto && in.Window.Grouped():
-		c.add(at+".unpack", "with items: %s objects are files of an item, as they are; leave one of the two out", in.Window.Items)
+		c.add(at+".unpack", "items: %s does not unpack archives; remove one of the two", in.Window.Items)
 	case !auto && in.Window.Expand != 0:
-		c.add(at+".window.expand", "it is read with unpack: auto only")
+		c.add(at+".window.expand", "it requires unpack: auto")
 	}
 	if in.Window.Expand < 0 || in.Window.Expand > maxExpand {
-		c.add(at+".window.expand", "it is how many times the size of an archive its files may take, from 1 to %d", maxExpand)
+		c.add(at+".window.expand", "it must be from 1 to %d: the maximum size of unpacked files relative to the archive", maxExpand)
 	}
 }
 
@@ -163,35 +163,35 @@ func (c *checker) window(at string, w *Window) {
 	c.notNegative(at+".parallel", w.Parallel)
 	c.notNegative(at+".minReady.files", w.MinReady.Files)
 	if w.Size == 0 {
-		c.add(at+".size", "say how much may be there at a time, as in 60Gi")
+		c.add(at+".size", "set the size of the window, such as 60Gi")
 	} else if w.MinReady.Bytes > w.Size {
-		c.add(at+".minReady.bytes", "the window of %s never holds %s; wait for less", w.Size, w.MinReady.Bytes)
+		c.add(at+".minReady.bytes", "the window of %s can never hold %s; use a lower value", w.Size, w.MinReady.Bytes)
 	}
 	if rolling := w.Release == ReleaseRolling; rolling && w.MinAge == 0 {
-		c.add(at+".minAge", "release rolling needs to know how long a file stays at least, as in 10m")
+		c.add(at+".minAge", "release rolling requires the minimum age of a file, such as 10m")
 	} else if !rolling && w.MinAge != 0 {
-		c.add(at+".minAge", "it is read with release: rolling only")
+		c.add(at+".minAge", "it requires release: rolling")
 	}
 	c.notNegative(at+".groups", w.Groups)
 	if w.Groups > 1024 {
-		c.add(at+".groups", "%d groups are more than 1024", w.Groups)
+		c.add(at+".groups", "groups must be at most 1024 (got %d)", w.Groups)
 	} else if w.Groups != 0 && w.Release != ReleaseLease {
-		c.add(at+".groups", "it is read with release: lease only; verbs on files know no groups")
+		c.add(at+".groups", "it requires release: lease; the file protocol does not support groups")
 	}
 	if w.Reuse != "" {
 		c.oneOf(at+".reuse", w.Reuse, ReuseNone, ReuseFit, ReusePin)
 		if w.Release == ReleaseRolling || w.Release == ReleaseNever {
-			c.add(at+".reuse", "with release: %s nothing is acknowledged, and so nothing stays for a next epoch; leave it out", w.Release)
+			c.add(at+".reuse", "release: %s acknowledges nothing, so nothing can be reused; remove it", w.Release)
 		}
 	}
 	if w.OnBad != "" {
 		c.oneOf(at+".onBad", w.OnBad, BadFail, BadSkip, BadAllow)
 	}
 	if w.Release != ReleaseLease && w.LeaseTimeout != 0 {
-		c.add(at+".leaseTimeout", "it is read with release: lease only")
+		c.add(at+".leaseTimeout", "it requires release: lease")
 	}
 	if w.Release != ReleaseLease && w.AnyOrder {
-		c.add(at+".anyOrder", "it is read with release: lease only; by files readers take what they like")
+		c.add(at+".anyOrder", "it requires release: lease; with the file protocol, readers choose the order")
 	}
 }
 
@@ -201,18 +201,18 @@ func (c *checker) items(at string, w *Window) {
 	}
 	switch bundles := w.Items == ItemsBundles; {
 	case bundles && w.Bundle == 0:
-		c.add(at+".bundle", "say how much a bundle holds, as in 256Mi")
+		c.add(at+".bundle", "set the size of a bundle, such as 256Mi")
 	case !bundles && w.Bundle != 0:
-		c.add(at+".bundle", "it is read with items: bundles only")
+		c.add(at+".bundle", "it requires items: bundles")
 	case bundles && w.Size != 0 && w.Bundle > w.Size:
-		c.add(at+".bundle", "the window of %s never holds a bundle of %s; make the bundle smaller", w.Size, w.Bundle)
+		c.add(at+".bundle", "the window of %s can never hold a bundle of %s; use smaller bundles", w.Size, w.Bundle)
 	}
 }
 
 func (c *checker) patterns(at string, patterns []string) {
 	for i, p := range patterns {
 		if strings.Trim(p, "/") == "" || !doublestar.ValidatePattern(p) {
-			c.add(fmt.Sprintf("%s[%d]", at, i), "%q is not a pattern; write one like *.tar, val/** or shard-{00,01}.tar", p)
+			c.add(fmt.Sprintf("%s[%d]", at, i), "invalid pattern %q; use a pattern such as *.tar, val/** or shard-{00,01}.tar", p)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (c *checker) outputs(outputs []Output) {
 		c.url(at+".destination", out.Destination)
 		destination := strings.TrimRight(out.Destination, "/")
 		if j := slices.Index(destinations, destination); j >= 0 {
-			c.add(at+".destination", "output %s goes there too, and they would mix; give each a directory of its own", names[j])
+			c.add(at+".destination", "output %s has the same destination; use a separate directory for each", names[j])
 		}
 		destinations = append(destinations, destination)
 		c.oneOf(at+".commit", out.Commit, CommitCheckpoint, CommitNone)
@@ -238,10 +238,10 @@ func (c *checker) outputs(outputs []Output) {
 			c.oneOf(at+".nodes", out.Nodes, NodesAll)
 		}
 		if out.Nodes != "" && out.Commit == CommitNone {
-			c.add(at+".nodes", "it joins checkpoints; it is read with commit: %s only", CommitCheckpoint)
+			c.add(at+".nodes", "it applies to checkpoints; it requires commit: %s", CommitCheckpoint)
 		}
 		if out.Deadline == 0 {
-			c.add(at+".deadline", "the last upload needs time, as in 10m")
+			c.add(at+".deadline", "the last upload needs a time limit, such as 10m")
 		}
 		c.secret(at, out.Credentials)
 	}
@@ -254,9 +254,9 @@ func (c *checker) minBandwidths(s *Spec) {
 		switch {
 		case out.MinBandwidth == 0:
 		case out.Deadline != unstated:
-			c.add(at, "it gives the output a deadline, and deadline: %s is written as well; keep one", time.Duration(out.Deadline))
+			c.add(at, "it sets the output's deadline, but deadline: %s is set too; keep one", time.Duration(out.Deadline))
 		case s.sizeOf(out.Volume) <= 0:
-			c.add(at, "it gives the output a deadline by the size of its volume, which is not written; write that size, or deadline in place of it")
+			c.add(at, "it derives the output's deadline from the size of its volume, which is not set; set the size, or use deadline instead")
 		}
 	}
 }
@@ -267,20 +267,20 @@ func (c *checker) completion(at string, out Output) {
 		c.oneOf(at+".step", out.Step, StepAuto, StepName, StepTime)
 	}
 	if out.Step == StepTime && out.Nodes == NodesAll {
-		c.add(at+".step", "nodes write at different times; with nodes: %s write the number into the name, or call stager commit --step", NodesAll)
+		c.add(at+".step", "nodes write at different times; with nodes: %s put the step number into the name, or call stager commit --step", NodesAll)
 	}
 	if out.Commit == CommitNone && out.Step != "" {
-		c.add(at+".step", "it numbers checkpoints; it is read with commit: %s only", CommitCheckpoint)
+		c.add(at+".step", "it numbers checkpoints; it requires commit: %s", CommitCheckpoint)
 	}
 	if out.Hold == nil {
 		return
 	}
 	if out.Commit == CommitNone {
-		c.add(at+".hold", "it holds checkpoints; it is read with commit: %s only", CommitCheckpoint)
+		c.add(at+".hold", "it holds checkpoints; it requires commit: %s", CommitCheckpoint)
 	}
 	c.notNegative(at+".hold.checkpoints", out.Hold.Checkpoints)
 	if p := out.Hold.Percent; p < 1 || p > 100 {
-		c.add(at+".hold.percent", "it is a part of the free space, from 1 to 100 (got %d); to hold nothing write checkpoints: 0", p)
+		c.add(at+".hold.percent", "it must be a percentage of the free space from 1 to 100 (got %d); to hold nothing, set checkpoints: 0", p)
 	}
 }
 
@@ -289,16 +289,16 @@ func (c *checker) keep(at string, out Output) {
 	c.notNegative(at+".keep.last", keep.Last)
 	c.notNegative(at+".keep.best", keep.Best)
 	if keep.Every < 0 {
-		c.add(at+".keep.every", "%d is less than 0", keep.Every)
+		c.add(at+".keep.every", "must not be negative (got %d)", keep.Every)
 	}
 	if out.Commit == CommitNone && keep.Last != 0 {
-		c.add(at+".keep.last", "it counts checkpoints; it is read with commit: %s only", CommitCheckpoint)
+		c.add(at+".keep.last", "it counts checkpoints; it requires commit: %s", CommitCheckpoint)
 	}
 	if keep.Last == 0 && (keep.Every != 0 || keep.Best != 0) {
-		c.add(at+".keep", "without last all checkpoints stay; say how many of the newest are to")
+		c.add(at+".keep", "last is missing, so no checkpoint would be removed; set the number of newest checkpoints to keep")
 	}
 	if (keep.Best != 0) != (keep.Metric != "") {
-		c.add(at+".keep.best", "best and metric belong together, as in {best: 1, metric: loss}")
+		c.add(at+".keep.best", "best and metric must be set together, as in {best: 1, metric: loss}")
 	}
 	if keep.Mode != "" {
 		c.oneOf(at+".keep.mode", keep.Mode, BestLowest, BestHighest)
@@ -307,19 +307,19 @@ func (c *checker) keep(at string, out Output) {
 
 func (c *checker) when(at string, out Output) {
 	if len(out.When) == 0 {
-		c.add(at+".when", "an empty list never sends anything; leave it out for [change, exit]")
+		c.add(at+".when", "an empty list never uploads anything; remove it for the default, [change, exit]")
 	}
 	for i, w := range out.When {
 		entry := fmt.Sprintf("%s.when[%d]", at, i)
 		c.oneOf(entry, w, WhenChange, WhenInterval, WhenExit, WhenSuccess, WhenFailure)
 		if slices.Contains(out.When[:i], w) {
-			c.add(entry, "%s stands there already; say it once", w)
+			c.add(entry, "duplicate %s; write it once", w)
 		}
 	}
 	if has := slices.Contains(out.When, WhenInterval); has && out.Interval == 0 {
-		c.add(at+".interval", "when interval needs to know how often, as in 15m")
+		c.add(at+".interval", "when: [interval] requires an interval, such as 15m")
 	} else if !has && out.Interval != 0 {
-		c.add(at+".interval", "it is read with interval in the list when only")
+		c.add(at+".interval", "it requires interval in the list when")
 	}
 }
 
@@ -337,11 +337,11 @@ func (c *checker) paths(s *Spec) {
 	for i, f := range directories {
 		switch {
 		case f.path == "":
-			c.add(f.at, "say which directory, as in /data/train")
+			c.add(f.at, "set a directory, such as /data/train")
 		case !path.IsAbs(f.path):
-			c.add(f.at, "%q does not begin with /; write the whole path", f.path)
+			c.add(f.at, "%q is not an absolute path; start it with /", f.path)
 		case path.Clean(f.path) != strings.TrimSuffix(f.path, "/") || strings.ContainsFunc(f.path, isControl):
-			c.add(f.at, "%q is not written plainly; leave out empty parts, \".\" and \"..\", and do not use the root", f.path)
+			c.add(f.at, "%q is not a clean path; remove empty parts, \".\" and \"..\", and do not use the root", f.path)
 		}
 		c.placeholders(f.at, f.path)
 		for _, other := range directories[:i] {
@@ -349,7 +349,7 @@ func (c *checker) paths(s *Spec) {
 				continue
 			}
 			if within(f.path, other.path) || within(other.path, f.path) {
-				c.add(f.at, "%s and %s (%s) lie in each other; give each a directory of its own", f.path, other.path, other.at)
+				c.add(f.at, "%s and %s (%s) contain each other; use separate directories", f.path, other.path, other.at)
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 func (c *checker) url(at, url string) {
 	if url == "" {
-		c.add(at, "say where, with a URL like s3://bucket/directory/")
+		c.add(at, "set a URL, such as s3://bucket/directory/")
 		return
 	}
 	c.placeholders(at, url)
@@ -382,7 +382,7 @@ func (c *checker) oneOf(at, value string, known ...string) {
 		return
 	}
 	if meant := nearest(value, known); meant != "" {
-		c.add(at, "%q is not known; did you mean %s?", value, meant)
+		c.add(at, "unknown value %q; did you mean %s?", value, meant)
 		return
 	}
 	last := len(known) - 1
@@ -390,18 +390,18 @@ func (c *checker) oneOf(at, value string, known ...string) {
 	if last > 0 {
 		words = strings.Join(known[:last], ", ") + " or " + words
 	}
-	c.add(at, "%q is not known; use %s", value, words)
+	c.add(at, "unknown value %q; use %s", value, words)
 }
 
 func (c *checker) notNegative(at string, n int) {
 	if n < 0 {
-		c.add(at, "%d is negative; write 0 or more", n)
+		c.add(at, "must not be negative (got %d)", n)
 	}
 }
 
 func (c *checker) unique(at string, before []string, name string) {
 	if name != "" && slices.Contains(before, name) {
-		c.add(at, "another one is named %s; names tell them apart", name)
+		c.add(at, "duplicate name %s; names must be unique", name)
 	}
 	c.name(at, name)
 }
@@ -413,15 +413,15 @@ var (
 
 func (c *checker) name(at, name string) {
 	if name == "" {
-		c.add(at, "a name is needed")
+		c.add(at, "a name is required")
 	} else if !nameForm.MatchString(name) {
-		c.add(at, "%q is not a name: use up to 63 of a-z, 0-9 and -, with a letter or digit at both ends", name)
+		c.add(at, "invalid name %q: use up to 63 of a-z, 0-9 and -, with a letter or digit at both ends", name)
 	}
 }
 
 func (c *checker) secret(at string, cred Credentials) {
 	if cred.Secret != "" && !subdomain(cred.Secret) {
-		c.add(at+".credentials.secret", "%q is not the name of a Secret: it has a-z, 0-9, - and . only", cred.Secret)
+		c.add(at+".credentials.secret", "invalid Secret name %q: use only a-z, 0-9, - and .", cred.Secret)
 	}
 }
 

@@ -11,12 +11,12 @@ func (c *checker) order(at string, in Input) {
 	o := in.Order
 	c.aside(at+".index", in.Index)
 	if in.Mode == ModePrefetch && in.Index != "" {
-		c.add(at+".index", "it is read with mode: window only; leave it out")
+		c.add(at+".index", "it requires mode: window; remove it")
 	}
 	at += ".order"
 	c.oneOf(at+".by", o.By, ByName, ByList, Shuffle, ByBlock, Balanced, Weighted)
 	if in.Mode == ModePrefetch && slices.Contains([]string{ByList, ByBlock, Balanced, Weighted}, o.By) {
-		c.add(at+".by", "mode prefetch brings all objects before any is read; only mode: window has an order like %s", o.By)
+		c.add(at+".by", "mode prefetch fetches all objects before any is read; an order such as %s requires mode: window", o.By)
 	}
 	for _, option := range []struct {
 		key string
@@ -30,18 +30,18 @@ func (c *checker) order(at string, in Input) {
 		{"within", o.Within != "", Weighted},
 	} {
 		if option.set && o.By != option.by {
-			c.add(at+"."+option.key, "it is read with by: %s only", option.by)
+			c.add(at+"."+option.key, "it requires by: %s", option.by)
 		}
 	}
 	if o.By == ByList && o.List == "" {
-		c.add(at+".list", "say which object has the names, one a line, as in list: train.txt")
+		c.add(at+".list", "set the object with the names, one per line, such as list: train.txt")
 	}
 	c.aside(at+".list", o.List)
 	if o.By == Weighted && o.Within != "" {
 		c.oneOf(at+".within", o.Within, ByName, Shuffle)
 	}
 	if o.By == ByBlock && o.Block == 0 {
-		c.add(at+".block", "say how many shards a block has, as in block: 64")
+		c.add(at+".block", "set the number of shards in a block, such as block: 64")
 	}
 	c.notNegative(at+".block", o.Block)
 	c.notNegative(at+".candidates", o.Candidates)
@@ -51,26 +51,26 @@ func (c *checker) order(at string, in Input) {
 		c.oneOf(at+".equalize", o.Equalize, EqualizeNone, EqualizeDrop, EqualizeWrap)
 	}
 	if in.Window != nil && in.Window.Release == ReleaseRolling && o.Equal() {
-		c.add(at+".equalize", "with release: rolling no part of any node ends; leave it out")
+		c.add(at+".equalize", "release: rolling has no end of an epoch to equalize; remove it")
 	} else if in.Mode == ModePrefetch && o.Equalize != "" {
-		c.add(at+".equalize", "it is read with mode: window only; leave it out")
+		c.add(at+".equalize", "it requires mode: window; remove it")
 	}
 
 	if w := in.Window; w != nil && w.Grouped() && (o.By == Balanced || o.Equal()) && in.Index == "" && len(in.Sources) == 0 {
-		c.add(at+".by", "of %s only an index can tell the samples; give the input index: index.jsonl, with a line for each", w.Items)
+		c.add(at+".by", "the number of samples in %s is only known from an index; set index: index.jsonl on the input, with a line for each", w.Items)
 	}
 	c.notNegative(at+".epochs", o.Epochs)
 	if in.Mode == ModePrefetch && o.Epochs != 1 {
-		c.add(at+".epochs", "mode prefetch brings everything once; leave it out")
+		c.add(at+".epochs", "mode prefetch fetches everything once; remove it")
 	} else if w := in.Window; w != nil && (w.Release == ReleaseRolling || w.Release == ReleaseNever) && o.Epochs != 1 {
-		c.add(at+".epochs", "with release: %s files are not counted by epochs; leave it out", w.Release)
+		c.add(at+".epochs", "release: %s has no epochs; remove it", w.Release)
 	}
 }
 
 // sources checks the sources of an input.
 func (c *checker) sources(at string, in Input) {
 	if in.Order.By == Weighted && in.Source != "" && len(in.Sources) == 0 {
-		c.add(at+".order.by", "weighted mixes several sources; give the input sources: [{source: URL, weight: 7}, …] in place of source")
+		c.add(at+".order.by", "weighted mixes several sources; use sources: [{source: URL, weight: 7}, …] instead of source")
 	}
 	if len(in.Sources) == 0 {
 		if c.reported[at+".sources"] {
@@ -80,20 +80,20 @@ func (c *checker) sources(at string, in Input) {
 		return
 	}
 	if in.Source != "" {
-		c.add(at+".source", "the input has sources, too; put it among them")
+		c.add(at+".source", "the input also has sources; add it to them")
 	}
 	if in.Index != "" {
-		c.add(at+".index", "each of sources has an index of its own; put it there")
+		c.add(at+".index", "each of sources has its own index; set it there")
 	}
 	if in.Order.By != Weighted {
-		c.add(at+".order.by", "several sources are mixed by weights: order: {by: weighted}; for one use source")
+		c.add(at+".order.by", "several sources require order: {by: weighted}; use source for a single one")
 	}
 	for i, s := range in.Sources {
 		at := fmt.Sprintf("%s.sources[%d]", at, i)
 		c.url(at+".source", s.Source)
 		c.aside(at+".index", s.Index)
 		if s.Weight < 1 || s.Weight > maxWeight {
-			c.add(at+".weight", "%d is not between 1 and %d; weights are whole numbers such as 7 and 3", s.Weight, maxWeight)
+			c.add(at+".weight", "weight must be a whole number from 1 to %[2]d (got %[1]d)", s.Weight, maxWeight)
 		}
 		c.secret(at, s.Credentials)
 	}
@@ -111,7 +111,7 @@ func (c *checker) aside(at, name string) {
 	default:
 		c.placeholders(at, name)
 		if err := checkKey(name); err != nil {
-			c.add(at, "%q cannot be an object of the source; write a key such as lists/train.txt, or a URL", name)
+			c.add(at, "invalid object %q; use a key of the source such as lists/train.txt, or a URL", name)
 		}
 	}
 }

@@ -24,8 +24,8 @@ func TestDeadlineFollowsFromSizeAndBandwidth(t *testing.T) {
 		{"minBandwidth: 1Gi", "size: 50Gi", "", time.Minute, ""},
 		{"minBandwidth: 1Gi", "size: 51Gi", "", 61 * time.Second, ""},
 		{"minBandwidth: 1", "size: 1Ei", "", 1_000_000_010 * time.Second, ""}, // no overflow
-		{"minBandwidth: 1Gi, deadline: 3m", "size: 50Gi", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline, and deadline: 3m0s is written as well; keep one"},
-		{"minBandwidth: 1Gi", "medium: 'existing:v'", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline by the size of its volume, which is not written; write that size, or deadline in place of it"},
+		{"minBandwidth: 1Gi, deadline: 3m", "size: 50Gi", "", 0, "spec.outputs[0].minBandwidth: it sets the output's deadline, but deadline: 3m0s is set too; keep one"},
+		{"minBandwidth: 1Gi", "medium: 'existing:v'", "", 0, "spec.outputs[0].minBandwidth: it derives the output's deadline from the size of its volume, which is not set; set the size, or use deadline instead"},
 	} {
 		text := "{apiVersion: stager.dev/v1alpha1, kind: StagePlan, metadata: {name: x}, spec: {volumes: [{name: v, " + tt.volume + "}], limits: {" + tt.limits +
 			"}, outputs: [{name: o, path: /out, volume: v, destination: 's3://b/c/', " + tt.fields + "}]}}"

@@ -45,7 +45,7 @@ func document(data []byte, r *report) *yaml.Node {
 	var doc, next yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		r.add("", "the file is empty; a plan begins with apiVersion: %s", APIVersion)
+		r.add("", "the file is empty; a plan starts with apiVersion: %s", APIVersion)
 		return nil
 	case err != nil:
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -54,11 +54,11 @@ func document(data []byte, r *report) *yaml.Node {
 			_, text, _ = strings.Cut(text, ": ")
 			r.lines[""] = line
 		}
-		r.add("", "this is neither YAML nor JSON: %s", text)
+		r.add("", "not valid YAML or JSON: %s", text)
 		return nil
 	}
 	if err := dec.Decode(&next); !errors.Is(err, io.EOF) {
-		r.add("", "the file goes on behind its first document; a plan is one document")
+		r.add("", "the file has several documents; a plan must be one document")
 		return nil
 	}
 	return doc.Content[0]
@@ -75,7 +75,7 @@ type decoder struct{ *report }
 func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 	d.lines[path] = n.Line
 	if n.Kind == yaml.AliasNode {
-		d.add(path, "*%s is an alias, which plans do not have: write the value out", n.Value)
+		d.add(path, "*%s is an alias, which is not supported: write the value out", n.Value)
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -103,7 +103,7 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 	case reflect.Bool:
 		d.scalar(path, n, func(text string) error {
 			if text != "true" && text != "false" {
-				return fmt.Errorf("%q is neither true nor false", text)
+				return fmt.Errorf("%q is not true or false", text)
 			}
 			v.SetBool(text == "true")
 			return nil
@@ -124,7 +124,7 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 
 func (d *decoder) scalar(path string, n *yaml.Node, set func(string) error) {
 	if n.Kind != yaml.ScalarNode {
-		d.add(path, "one value is needed here, not a %s", kindName(n))
+		d.add(path, "got a %s, want a single value", kindName(n))
 	} else if err := set(n.Value); err != nil {
 		d.add(path, "%v", err)
 	}
@@ -132,7 +132,7 @@ func (d *decoder) scalar(path string, n *yaml.Node, set func(string) error) {
 
 func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.add(path, "a list is needed here, not a %s: write each entry behind a -", kindName(n))
+		d.add(path, "got a %s, want a list: start each entry with -", kindName(n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -173,27 +173,27 @@ func (d *decoder) fields(path string, n *yaml.Node, v reflect.Value) {
 			d.reported[join(path, meant)] = true // do not also report it as missing
 			return
 		}
-		d.add(at, "unknown key; known here are %s", strings.Join(known, ", "))
+		d.add(at, "unknown key; valid keys are %s", strings.Join(known, ", "))
 	})
 }
 
 // pairs visits the keys of a mapping, each once.
 func (d *decoder) pairs(path string, n *yaml.Node, visit func(key string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.add(path, "keys and values are needed here, not a %s", kindName(n))
+		d.add(path, "got a %s, want keys and values", kindName(n))
 		return
 	}
 	seen := make(map[string]int)
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode {
-			d.add(path, "a key is a single word, not a %s", kindName(key))
+			d.add(path, "got a %s, want a single word as key", kindName(key))
 			continue
 		}
 		if first, again := seen[key.Value]; again {
 			at := join(path, key.Value)
 			d.lines[at] = key.Line
-			d.add(at, "this key stands in line %d already; say it once", first)
+			d.add(at, "duplicate key, see line %d; write it once", first)
 			continue
 		}
 		seen[key.Value] = key.Line

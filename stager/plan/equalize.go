@@ -93,7 +93,7 @@ func (m Manifest) bounds(order []int, node Shard) (least, most int) {
 // CheckParts returns an error if making parts equal would drop everything.
 func (m Manifest) CheckParts(node Shard, equalize string) error {
 	if equalize == EqualizeDrop && len(m.Objects) < node.Count {
-		return &EnvError{fmt.Errorf("%d shards are fewer than %d nodes, so that equalize: drop would leave nothing to any; use equalize: wrap, or fewer nodes", len(m.Objects), node.Count)}
+		return &EnvError{fmt.Errorf("there are fewer shards (%d) than nodes (%d), so equalize: drop would leave no shard for any node; use equalize: wrap, or fewer nodes", len(m.Objects), node.Count)}
 	}
 	return nil
 }

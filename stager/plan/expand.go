@@ -101,7 +101,7 @@ func (r *report) expand(at string, text *string, vars Vars) {
 		}
 		for _, v := range variables {
 			if v.name == name {
-				r.add(at, "%s has no value here; set %s in the environment", braced, v.env[0])
+				r.add(at, "%s has no value; set %s in the environment", braced, v.env[0])
 			}
 		}
 		return braced
@@ -125,11 +125,11 @@ func (c *checker) placeholders(at, text string) {
 		if meant := nearest(match[1], known); meant != "" {
 			c.add(at, "unknown placeholder %s; did you mean {%s}?", match[0], meant)
 		} else {
-			c.add(at, "unknown placeholder %s; known are {%s}", match[0], strings.Join(known, "} {"))
+			c.add(at, "unknown placeholder %s; valid: {%s}", match[0], strings.Join(known, "} {"))
 		}
 	}
 	if strings.ContainsAny(placeholder.ReplaceAllString(text, ""), "{}") {
-		c.add(at, "a brace has no partner; placeholders are written {job}")
+		c.add(at, "unbalanced brace; write placeholders as {job}")
 	}
 }
 

@@ -55,7 +55,7 @@ func TestExpandedDirsStayApart(t *testing.T) {
 	if _, err := p.Expand(Vars{"job": "a", "role": "b"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Expand(Vars{"job": "a", "role": "a"}); err == nil || !strings.Contains(err.Error(), "lie in each other") {
+	if _, err := p.Expand(Vars{"job": "a", "role": "a"}); err == nil || !strings.Contains(err.Error(), "contain each other") {
 		t.Errorf("two inputs in one directory: got %v", err)
 	}
 }

@@ -60,7 +60,7 @@ func NewGroups(w Window, room func(size int64) int64, dir int64) *Groups {
 func (g *Groups) Add(obj backends.Object) error {
 	in, room := g.group(obj), g.room(obj.Size)
 	if room < obj.Size || in.room > math.MaxInt64-room {
-		return fmt.Errorf("%s: the files of %s are more than can be counted", obj.Key, in.key)
+		return fmt.Errorf("%s: too many files in %s", obj.Key, in.key)
 	}
 	in.dirs += in.newDirs(obj.Key) * g.dir
 	in.last = path.Dir(obj.Key)

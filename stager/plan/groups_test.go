@@ -30,7 +30,7 @@ func keyed(keys ...string) (objects []backends.Object) {
 }
 
 // told describes the groups of a manifest as text.
-func told(m Manifest) (words []string) {
+func reported(m Manifest) (words []string) {
 	for i, obj := range m.Objects {
 		line := fmt.Sprint(obj.Key, " ", obj.Size)
 		for name, member := range m.Members[i].All() {
@@ -58,14 +58,14 @@ func TestGroups(t *testing.T) {
 			"bundle-000001 20 b/1=b/1:4:v4 top=top:5:v5",
 		}},
 	} {
-		if got := told(grouped(t, tt.w, objects)); !slices.Equal(got, tt.want) {
+		if got := reported(grouped(t, tt.w, objects)); !slices.Equal(got, tt.want) {
 			t.Errorf("%s are %q, want %q", tt.w.Items, got, tt.want)
 		}
 	}
 }
 
 // A file that is larger than a bundle is a bundle by itself; the window reports whether it fits.
-func TestABundleHoldsNoMoreThanItsSize(t *testing.T) {
+func TestBundleRespectsItsSize(t *testing.T) {
 	objects := []backends.Object{{Key: "a", Size: 5}, {Key: "b", Size: 95}, {Key: "c", Size: 5}}
 	m := grouped(t, Window{Items: ItemsBundles, Bundle: 50}, objects)
 	if got := []int64{m.Objects[0].Size, m.Objects[1].Size, m.Objects[2].Size}; !slices.Equal(got, []int64{10, 100, 10}) {

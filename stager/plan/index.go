@@ -65,17 +65,17 @@ func parseIndexLine(text []byte) (line indexLine, err error) {
 		return line, fmt.Errorf(`%s; write {"key": "a.tar", "samples": 100, "classes": {"cat": 60, "dog": 40}}`, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return line, errors.New("something stands behind it; write one object a line")
+		return line, errors.New("unexpected data after the object; write one object per line")
 	}
 	if line.Samples == nil {
-		return line, errors.New(`it does not tell "samples"`)
+		return line, errors.New(`"samples" is missing`)
 	}
 	if *line.Samples < 0 || *line.Samples > maxSamples {
-		return line, fmt.Errorf(`"samples" is %d, which no shard has`, *line.Samples)
+		return line, fmt.Errorf(`invalid "samples": %d`, *line.Samples)
 	}
 	for _, class := range slices.Sorted(maps.Keys(line.Classes)) {
 		if n := line.Classes[class]; n < 0 || n > maxSamples {
-			return line, fmt.Errorf("class %q has %d samples, which no shard has", class, n)
+			return line, fmt.Errorf("class %q has an invalid number of samples: %d", class, n)
 		}
 	}
 	return line, nil
@@ -98,16 +98,16 @@ func (x *Index) ReadLines(file io.Reader) error {
 		case err != nil:
 			wrong.add(n, "%v", err)
 		case line.Key == "":
-			wrong.add(n, `it does not tell "key"`)
+			wrong.add(n, `"key" is missing`)
 		case stands[line.Key] > 0:
-			wrong.add(n, "%q stands in line %d already; say it once", line.Key, stands[line.Key])
+			wrong.add(n, "duplicate %q, see line %d; write it once", line.Key, stands[line.Key])
 		default:
 			stands[line.Key] = n
 			x.add(line.Key, line)
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		wrong.add(n+1, "the line is longer than 1 MiB; an index has one object a line")
+		wrong.add(n+1, "the line is longer than 1 MiB; an index has one object per line")
 	} else if lines.Err() != nil {
 		return lines.Err()
 	}
@@ -165,8 +165,8 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 			}
 			continue
 		}
-		if size, told := x.sizes[o.Key]; told && size != o.Size {
-			return &EnvError{fmt.Errorf("the counts of %s were made when it had %d bytes, and it has %d now; make them anew", o.Key, size, o.Size)}
+		if size, reported := x.sizes[o.Key]; reported && size != o.Size {
+			return &EnvError{fmt.Errorf("the counts of %s are for %d bytes, but it has %d bytes; create them again", o.Key, size, o.Size)}
 		}
 		for j := range c.Classes {
 			c.Classes[j].Class = number[c.Classes[j].Class]
@@ -186,6 +186,6 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 	if beside == "" {
 		beside = missing[0]
 	}
-	return &EnvError{fmt.Errorf("the counts of %s are missing for %d of %d shards, among them %s: put them into the input's index, or beside each shard, as in %s",
+	return &EnvError{fmt.Errorf("the counts of %s are missing for %d of %d shards, such as %s: add them to the input's index, or next to each shard, as in %s",
 		what, n, len(m.Objects), strings.Join(missing, ", "), beside)}
 }

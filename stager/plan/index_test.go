@@ -39,15 +39,15 @@ func TestIndexCounts(t *testing.T) {
 func TestIndexFaults(t *testing.T) {
 	const form = `; write {"key": "a.tar", "samples": 100, "classes": {"cat": 60, "dog": 40}}`
 	for _, tt := range []struct{ text, want string }{
-		{`{"key": "a", "samples": 1}` + "\n" + `{"key": "a", "samples": 1}`, `line 2: "a" stands in line 1 already; say it once`},
-		{`{"key": "a"}`, `line 1: it does not tell "samples"`},
-		{`{"samples": 1}`, `line 1: it does not tell "key"`},
-		{`{"key": "a", "samples": -1}`, `line 1: "samples" is -1, which no shard has`},
-		{`{"key": "a", "samples": 1, "classes": {"cat": -1}}`, `line 1: class "cat" has -1 samples, which no shard has`},
+		{`{"key": "a", "samples": 1}` + "\n" + `{"key": "a", "samples": 1}`, `line 2: duplicate "a", see line 1; write it once`},
+		{`{"key": "a"}`, `line 1: "samples" is missing`},
+		{`{"samples": 1}`, `line 1: "key" is missing`},
+		{`{"key": "a", "samples": -1}`, `line 1: invalid "samples": -1`},
+		{`{"key": "a", "samples": 1, "classes": {"cat": -1}}`, `line 1: class "cat" has an invalid number of samples: -1`},
 		{`{"key": "a", "samples": 1, "classs": {}}`, `line 1: unknown field "classs"` + form},
-		{`{"key": "a", "samples": 1} {}`, `line 1: something stands behind it; write one object a line`},
-		{"\n[]\n{}", `line 2: cannot unmarshal array into Go value of type plan.indexLine` + form + "\n" + `line 3: it does not tell "samples"`},
-		{strings.Repeat(" ", 1<<20+1), "line 1: the line is longer than 1 MiB; an index has one object a line"},
+		{`{"key": "a", "samples": 1} {}`, `line 1: unexpected data after the object; write one object per line`},
+		{"\n[]\n{}", `line 2: cannot unmarshal array into Go value of type plan.indexLine` + form + "\n" + `line 3: "samples" is missing`},
+		{strings.Repeat(" ", 1<<20+1), "line 1: the line is longer than 1 MiB; an index has one object per line"},
 	} {
 		var x Index
 		if got := errorText(x.ReadLines(strings.NewReader(tt.text))); got != tt.want {
@@ -63,7 +63,7 @@ func TestCountsThatAreMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := m.Count(&x, true)
-	want := "the counts of classes are missing for 5 of 5 shards, among them x/a.tar, b.tar, c: put them into the input's index, or beside each shard, as in x/a.json"
+	want := "the counts of classes are missing for 5 of 5 shards, such as x/a.tar, b.tar, c: add them to the input's index, or next to each shard, as in x/a.json"
 	var env *EnvError
 	if !errors.As(err, &env) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

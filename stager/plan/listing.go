@@ -32,7 +32,7 @@ func (f Filter) Check() error {
 	for _, patterns := range [][]string{f.Include, f.Exclude} {
 		for _, p := range patterns {
 			if strings.Trim(p, "/") == "" || !doublestar.ValidatePattern(p) {
-				return fmt.Errorf("the pattern %q cannot be understood: look for a bracket or brace that is not closed", p)
+				return fmt.Errorf("invalid pattern %q: check for unclosed brackets or braces", p)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[b
 		if gone != "" {
 			yield(backends.Object{}, &backends.Error{
 				Op: "list", Store: store.Name(), Key: gone, Kind: backends.Changed,
-				Err: errors.New("it was removed while the source was listed; run it again when nobody removes files there"),
+				Err: errors.New("it was removed during the listing; run the command again when no files are being removed"),
 			})
 		}
 	}
@@ -160,11 +160,11 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 				continue
 			}
 			if err := names.Check(obj.Key); err != nil {
-				fail(backends.Invalid, obj.Key, fmt.Errorf("the key cannot be a path: %w", err))
+				fail(backends.Invalid, obj.Key, fmt.Errorf("the key is not a valid path: %w", err))
 				return
 			}
 			if obj.Size < 0 || obj.Size > math.MaxInt64-total {
-				fail(backends.Invalid, obj.Key, fmt.Errorf("the store says it has %d bytes, which cannot be", obj.Size))
+				fail(backends.Invalid, obj.Key, fmt.Errorf("the store reports an invalid size of %d bytes", obj.Size))
 				return
 			}
 			chosen++
@@ -185,7 +185,7 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 			fail(backends.NotExist, "", l.nothing())
 		case l.MaxBytes > 0 && total > l.MaxBytes:
 			fail(backends.Invalid, "", fmt.Errorf(
-				"%d objects with %d bytes are chosen, but at most %d bytes are allowed; choose fewer or allow more", mine, total, l.MaxBytes))
+				"%d objects with %d bytes are selected, but at most %d bytes are allowed; select fewer or raise the limit", mine, total, l.MaxBytes))
 		}
 	}
 }
@@ -195,6 +195,6 @@ func (l Listing) nothing() error {
 	if len(l.Filter.Include)+len(l.Filter.Exclude) == 0 {
 		return backends.InWords("there is no object here", backends.ErrNothing)
 	}
-	words := fmt.Sprintf("there is no object here that the filter chooses (include %q, exclude %q)", l.Filter.Include, l.Filter.Exclude)
+	words := fmt.Sprintf("no object here matches the filter (include %q, exclude %q)", l.Filter.Include, l.Filter.Exclude)
 	return backends.InWords(words, backends.ErrNothing)
 }

@@ -110,11 +110,11 @@ func TestListingErrorsSayWhatToDo(t *testing.T) {
 		kind    backends.Kind
 		want    string
 	}{
-		{only("a", "a-x", "a/b"), backends.Invalid, `mem://test/ a/b: the key cannot be a path: there is a file "a"`},
-		{only("c"), backends.Invalid, "c/: the key cannot be a path: it has an empty part"},
+		{only("a", "a-x", "a/b"), backends.Invalid, `mem://test/ a/b: the key is not a valid path: file "a" exists`},
+		{only("c"), backends.Invalid, "c/: the key is not a valid path: it has an empty part"},
 		{only("d/**"), backends.Invalid, "d//e"},
 		{only("nothing"), backends.NotExist, `include ["nothing"]`},
-		{limited, backends.Invalid, "2 objects with 6 bytes are chosen, but at most 5"},
+		{limited, backends.Invalid, "2 objects with 6 bytes are selected, but at most 5"},
 		{only("["), backends.Invalid, `"["`},
 		{plan.Listing{Shard: plan.Shard{Index: 2, Count: 2}}, backends.Invalid, "2"},
 	} {

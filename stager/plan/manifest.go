@@ -107,9 +107,9 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 		i, known := at[name]
 		switch first := stands[name]; {
 		case first > 0:
-			wrong.add(n, "%q stands in line %d already; say it once", name, first)
+			wrong.add(n, "duplicate %q, see line %d; write it once", name, first)
 		case !known:
-			wrong.add(n, "there is no %q at the source, or the input's include and exclude leave it out", name)
+			wrong.add(n, "%q is not in the source, or the input's include and exclude skip it", name)
 		default:
 			out.Objects = append(out.Objects, m.Objects[i])
 			if m.Members != nil {
@@ -119,12 +119,12 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 		stands[name] = n
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		wrong.add(n+1, "the line is longer than any name; a list has one name a line")
+		wrong.add(n+1, "the line is longer than any name; a list has one name per line")
 	} else if lines.Err() != nil {
 		return Manifest{}, lines.Err()
 	}
 	if n == 0 || len(stands) == 0 {
-		wrong.add(0, "the list is empty; write one name a line")
+		wrong.add(0, "the list is empty; write one name per line")
 	}
 	return out, wrong.err()
 }
@@ -136,10 +136,10 @@ type faultList struct {
 	more  int
 }
 
-const faultsShown = 20
+const faultsListed = 20
 
 func (l *faultList) add(line int, format string, args ...any) {
-	if len(l.first) == faultsShown {
+	if len(l.first) == faultsListed {
 		l.more++
 		return
 	}

@@ -86,12 +86,12 @@ func TestArrange(t *testing.T) {
 		{list: "d\na\n", want: "d a"},
 		{list: "d\r\n\r\n#e", want: "d #e"},
 		{list: "\n\nb c\n", want: "b c"},
-		{list: "a\nx\nd\na\n", wrong: "line 2: there is no \"x\" at the source, or the input's include and exclude leave it out\nline 4: \"a\" stands in line 1 already; say it once"},
-		{list: "x\nx\n", wrong: "line 1: there is no \"x\" at the source, or the input's include and exclude leave it out\nline 2: \"x\" stands in line 1 already; say it once"},
-		{list: " a\n", wrong: "line 1: there is no \" a\" at the source, or the input's include and exclude leave it out"},
-		{list: "\n", wrong: "the list is empty; write one name a line"},
-		{list: "", wrong: "the list is empty; write one name a line"},
-		{list: "a\n" + strings.Repeat("x", 10_000), wrong: "line 2: the line is longer than any name; a list has one name a line"},
+		{list: "a\nx\nd\na\n", wrong: "line 2: \"x\" is not in the source, or the input's include and exclude skip it\nline 4: duplicate \"a\", see line 1; write it once"},
+		{list: "x\nx\n", wrong: "line 1: \"x\" is not in the source, or the input's include and exclude skip it\nline 2: duplicate \"x\", see line 1; write it once"},
+		{list: " a\n", wrong: "line 1: \" a\" is not in the source, or the input's include and exclude skip it"},
+		{list: "\n", wrong: "the list is empty; write one name per line"},
+		{list: "", wrong: "the list is empty; write one name per line"},
+		{list: "a\n" + strings.Repeat("x", 10_000), wrong: "line 2: the line is longer than any name; a list has one name per line"},
 	} {
 		got, err := m.Arrange(strings.NewReader(tt.list))
 		var names []string
@@ -103,7 +103,7 @@ func TestArrange(t *testing.T) {
 		}
 	}
 	_, err := m.Arrange(strings.NewReader(strings.Repeat("?\n", 100)))
-	if lines := strings.Split(errorText(err), "\n"); len(lines) != faultsShown+1 || lines[faultsShown] != "and 80 more like these" {
+	if lines := strings.Split(errorText(err), "\n"); len(lines) != faultsListed+1 || lines[faultsListed] != "and 80 more like these" {
 		t.Errorf("a hundred faults are told as %q", lines)
 	}
 }

@@ -57,7 +57,7 @@ func (n *Names) Check(key string) error {
 		return err
 	}
 	if key <= n.last && n.last != "" {
-		return fmt.Errorf("the store lists it behind %q, but a listing ascends and names each key once", n.last)
+		return fmt.Errorf("the store lists it after %q, but listings must be sorted without duplicates", n.last)
 	}
 	keep := n.above[:0]
 	for _, l := range n.above {
@@ -65,7 +65,7 @@ func (n *Names) Check(key string) error {
 			break // longer prefixes cannot match either
 		}
 		if key[l] == '/' {
-			return fmt.Errorf("there is a file %q as well, which cannot be a directory too; exclude one of them", key[:l])
+			return fmt.Errorf("file %q exists as well and cannot also be a directory; exclude one of them", key[:l])
 		}
 		keep = append(keep, l)
 	}
@@ -93,7 +93,7 @@ func (n *Names) unpack(key string, files []int) (stays bool, err error) {
 	for _, u := range n.unpacked {
 		switch {
 		case key[len(u.dir)] == '/':
-			return false, fmt.Errorf("the archive %q becomes the directory %q, and this would lie in it; exclude one of them", u.key, u.dir)
+			return false, fmt.Errorf("the archive %q becomes the directory %q, which would contain it; exclude one of them", u.key, u.dir)
 		case format != "" && directory == u.dir:
 			return false, fmt.Errorf("it would become the directory %q, and so does %q; exclude one of them", directory, u.key)
 		}
@@ -105,7 +105,7 @@ func (n *Names) unpack(key string, files []int) (stays bool, err error) {
 		return false, fmt.Errorf("it would become the directory %q, and there is a file of that name; exclude one of them", directory)
 	}
 	if err := CheckPath(directory); err != nil {
-		return false, fmt.Errorf("the directory %q that it would become cannot be: %w; exclude it", directory, err)
+		return false, fmt.Errorf("it would become the invalid directory %q: %w; exclude it", directory, err)
 	}
 	n.unpacked = append(n.unpacked, unpacked{directory, key})
 	return false, nil
@@ -128,29 +128,29 @@ func CheckPath(name string) error {
 	case name == "":
 		return errors.New("it is empty")
 	case len(name) > maxPath:
-		return fmt.Errorf("it is longer than the %d bytes of a path", maxPath)
+		return fmt.Errorf("it exceeds %d bytes, the limit of a path", maxPath)
 	case !utf8.ValidString(name):
 		return errors.New("it is not UTF-8")
 	case name[0] == '/':
-		return errors.New("it starts with a slash, so it is no path below a directory")
+		return errors.New("it starts with a slash; only relative paths are allowed")
 	}
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] == 0x7f {
-			return fmt.Errorf("it holds the control character 0x%02x, which lists and terminals trip over", name[i])
+			return fmt.Errorf("it contains the control character 0x%02x", name[i])
 		}
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		switch {
 		case part == "":
-			return errors.New("it has an empty part, which a path cannot have")
+			return errors.New("it has an empty part")
 		case part == "." || part == "..":
-			return fmt.Errorf("its part %q means a directory, not a name", part)
+			return fmt.Errorf("its part %q is a relative reference, not a name", part)
 		case len(part) > maxPart:
-			return fmt.Errorf("one of its parts is longer than the %d bytes of a file name", maxPart)
+			return fmt.Errorf("one of its parts exceeds %d bytes, the limit of a file name", maxPart)
 		}
 	}
 	if first, _, _ := strings.Cut(name, "/"); first == reserved {
-		return fmt.Errorf("the name %s is stager's own in every destination", reserved)
+		return fmt.Errorf("the name %s is reserved for stager", reserved)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (s ShardSpec) explicit(getenv func(string) string) (Shard, error) {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil && variable {
-			return 0, fmt.Errorf("the plan's shard asks for %s, which is %q and not a number", name, text)
+			return 0, fmt.Errorf("the plan's shard uses %s, which is not a number: %q", name, text)
 		}
 		return n, err
 	}
@@ -134,7 +134,7 @@ func fromLaunchers(getenv func(string) string) (Shard, error) {
 			}
 		}
 		if count.name == "" {
-			return Shard{}, fmt.Errorf("%s says that this is node %d, and nothing says of how many: set STAGER_COUNT, or shard.by: none in the plan", index.name, index.value)
+			return Shard{}, fmt.Errorf("%s sets node index %d, but the number of nodes is unknown: set STAGER_COUNT, or shard.by: none in the plan", index.name, index.value)
 		}
 		node := Shard{index.value, count.value}
 		if err := node.check(); err != nil {
@@ -143,7 +143,7 @@ func fromLaunchers(getenv func(string) string) (Shard, error) {
 		return node, nil
 	}
 	if total := getenv("STAGER_COUNT"); total != "" && total != "1" {
-		return Shard{}, fmt.Errorf("STAGER_COUNT says that this is one of %s nodes, and nothing says which: set STAGER_INDEX, or shard.by: none in the plan", total)
+		return Shard{}, fmt.Errorf("STAGER_COUNT sets %s nodes, but the index of this node is unknown: set STAGER_INDEX, or shard.by: none in the plan", total)
 	}
 	return Shard{Index: 0, Count: 1}, nil
 }
@@ -169,7 +169,7 @@ func (s indexSource) read(getenv func(string) string) (index, count said, err er
 			return said{}, said{}, err
 		}
 		if per.value < 1 || count.value%per.value != 0 {
-			return said{}, said{}, fmt.Errorf("%s is %d, which is no multiple of %s, %d: set STAGER_INDEX and STAGER_COUNT to this node's place",
+			return said{}, said{}, fmt.Errorf("%s is %d, which is not a multiple of %s, %d: set STAGER_INDEX and STAGER_COUNT",
 				count.name, count.value, per.name, per.value)
 		}
 		index.value /= per.value
@@ -181,7 +181,7 @@ func (s indexSource) read(getenv func(string) string) (index, count said, err er
 func number(name, text string) (said, error) {
 	n, err := reckon(text)
 	if err != nil {
-		return said{}, fmt.Errorf("%s is %q and not a number: set STAGER_INDEX and STAGER_COUNT to this node's place", name, text)
+		return said{}, fmt.Errorf("%s is not a number: %q; set STAGER_INDEX and STAGER_COUNT", name, text)
 	}
 	return said{name, n}, nil
 }
@@ -211,7 +211,7 @@ func (s *said) join(other said) error {
 		return nil
 	}
 	if s.value != other.value {
-		return fmt.Errorf("%s is %d and %s is %d: set STAGER_INDEX and STAGER_COUNT to this node's place, or shard in the plan",
+		return fmt.Errorf("%s is %d but %s is %d: set STAGER_INDEX and STAGER_COUNT, or shard in the plan",
 			s.name, s.value, other.name, other.value)
 	}
 	return nil

@@ -85,8 +85,8 @@ func TestLargeOrdersAreTheSameInEveryRelease(t *testing.T) {
 	}
 }
 
-// TestEachObjectComesOnce checks every order; epochs and seeds must differ.
-func TestEachObjectComesOnce(t *testing.T) {
+// TestOrderContainsEachObjectOnce checks every order; epochs and seeds must differ.
+func TestOrderContainsEachObjectOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 200).Draw(t, "objects")
 		m := classed(n, rapid.IntRange(1, 6).Draw(t, "classes"))

@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseTellsWhere(t *testing.T) {
+func TestParseReportsLines(t *testing.T) {
 	_, err := Parse([]byte("apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata:\n  nam: x\nspec:\n  outputs: []\n"), nil)
 	var faults Faults
 	if !errors.As(err, &faults) || len(faults) != 2 {

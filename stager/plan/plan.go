@@ -319,7 +319,7 @@ type Output struct {
 // Caution returns a warning about an output that works but may surprise its user, or "".
 func (o Output) Caution() string {
 	if o.Deadline < o.QuietPeriod {
-		return fmt.Sprintf("its deadline of %s ends before what was written last has been unchanged for %s (quietPeriod): what nobody signed, by a marker, a commit or an exit with 0, is not saved; make the deadline longer", o.Deadline, o.QuietPeriod)
+		return fmt.Sprintf("its deadline of %s ends before the last files have been unchanged for %s (quietPeriod): a checkpoint without a marker, a commit or an exit with 0 is not saved; use a longer deadline", o.Deadline, o.QuietPeriod)
 	}
 	return ""
 }

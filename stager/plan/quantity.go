@@ -61,7 +61,7 @@ func (b *Bytes) set(text string) error {
 	case whole.Cmp(q) != 0:
 		return fmt.Errorf("%s is not a whole number of bytes (m means thousandths: write M or Mi for a million)", text)
 	case q.CmpInt64(math.MaxInt64) >= 0:
-		return fmt.Errorf("%s is more than can be counted: stay below 8Ei", text)
+		return fmt.Errorf("%s is too large: the maximum is below 8Ei", text)
 	}
 	*b = Bytes(q.Value())
 	return nil
@@ -82,7 +82,7 @@ func (d *Duration) set(text string) error {
 		return fmt.Errorf("%q is not a time span: write 90s, 10m or 24h", text)
 	}
 	if v < 0 {
-		return errors.New("a time span is 0 or more")
+		return errors.New("a time span must not be negative")
 	}
 	*d = Duration(v)
 	return nil

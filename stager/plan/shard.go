@@ -30,7 +30,7 @@ func ParseShard(text string) (Shard, error) {
 	i, errIndex := strconv.Atoi(index)
 	n, errCount := strconv.Atoi(count)
 	if !ok || errIndex != nil || errCount != nil {
-		return Shard{}, fmt.Errorf("%q is not a shard: write index/count, as in 2/8", text)
+		return Shard{}, fmt.Errorf("%q is not a partition: write index/count, such as 2/8", text)
 	}
 	s := Shard{i, n}
 	return s, s.check()
@@ -40,9 +40,9 @@ func ParseShard(text string) (Shard, error) {
 func (s Shard) check() error {
 	switch {
 	case s.Count < 1 || s.Count > Stripes:
-		return fmt.Errorf("a count of %d nodes is not between 1 and %d", s.Count, Stripes)
+		return fmt.Errorf("the number of nodes must be from 1 to %[2]d (got %[1]d)", s.Count, Stripes)
 	case s.Index < 0 || s.Index >= s.Count:
-		return fmt.Errorf("index %d is not below the count %d: indices begin at 0", s.Index, s.Count)
+		return fmt.Errorf("index %d must be less than the count %d: indices start at 0", s.Index, s.Count)
 	}
 	return nil
 }

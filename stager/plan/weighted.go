@@ -89,7 +89,7 @@ func (b blend) goals() (goals []uint64, tooOften int) {
 // CheckShares refuses weights that would repeat a small source too often.
 func (m Manifest) CheckShares(order OrderSpec) error {
 	if _, i := (blend{order, m}).goals(); i >= 0 {
-		return &EnvError{fmt.Errorf("%s is so small beside its weight of %d that it would come more than %d times in each epoch; lower its weight, or raise the others'",
+		return &EnvError{fmt.Errorf("%s is too small for its weight of %d: it would repeat more than %d times in each epoch; lower its weight, or raise the others'",
 			m.Shares[i].Source, m.Shares[i].Weight, maxPasses)}
 	}
 	return nil

@@ -138,7 +138,7 @@ func TestWeightsThatCannotBeMeant(t *testing.T) {
 		sources(Share{"web", 5000, 1}, Share{"books", 1, 1}),
 		sources(Share{"web", 10, 1}, Share{"books", 10, maxWeight}),
 	} {
-		want := "books is so small beside its weight of "
+		want := "books is too small for its weight of "
 		if err := m.CheckShares(OrderSpec{By: Weighted}); err == nil || err.Error()[:len(want)] != want {
 			t.Errorf("%v: got %v, want %s…", m.Shares, err, want)
 		}

@@ -34,7 +34,7 @@ func Check(source string) error {
 	}
 	u, err := url.Parse(source)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("a notice is a file with an absolute path, or an address such as http://169.254.169.254/latest/meta-data/spot/instance-action; %q is neither", source)
+		return fmt.Errorf("%q is not an absolute path or a URL such as http://169.254.169.254/latest/meta-data/spot/instance-action", source)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func Check(source string) error {
 func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, error) {
 	w := &watcher{source: source, client: &http.Client{Transport: &http.Transport{}, Timeout: patient}}
 	defer w.client.CloseIdleConnections()
-	told := false
+	reported := false
 	for {
 		came, at, err := w.check(ctx)
 		switch {
@@ -58,9 +58,9 @@ func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, 
 			return 0, nil
 		case came:
 			return max(time.Until(at), time.Second), nil
-		case err != nil && !told:
-			told = true
-			log.Warn("nothing is learned of a notice; it is asked for again", "notice", source, "error", err)
+		case err != nil && !reported:
+			reported = true
+			log.Warn("cannot poll for preemption notice, retrying", "notice", source, "error", err)
 		}
 		timer := time.NewTimer(every)
 		select {
@@ -106,7 +106,7 @@ func readFile(path string) ([]byte, error) {
 	defer file.Close() // opened for reading
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file (%s) and so no notice; remove it", path, info.Mode().Type())
+		err = fmt.Errorf("%s is not a regular file (%s), so it is not a notice; remove it", path, info.Mode().Type())
 	}
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (w *watcher) poll(ctx context.Context) (came bool, at time.Time, err error)
 		return false, at, nil
 	case resp.StatusCode != http.StatusOK:
 		w.until = time.Time{}
-		return false, at, fmt.Errorf("the answer is %s", resp.Status)
+		return false, at, fmt.Errorf("the server returned %s", resp.Status)
 	}
 	came, at = read(text)
 	return came, at, nil

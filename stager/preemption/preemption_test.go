@@ -49,7 +49,7 @@ func TestSourcesAreStrict(t *testing.T) {
 	}
 }
 
-func TestAFileIsTheNotice(t *testing.T) {
+func TestNoticeFile(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		name := filepath.Join(dir, "notice")
@@ -73,7 +73,7 @@ func TestAFileIsTheNotice(t *testing.T) {
 
 // A cloud's service requires a token, refuses an old one, and responds with 404 until there is a
 // notice.
-func TestAnAddressIsAskedAsTheCloudWants(t *testing.T) {
+func TestNoticeURLIsPolledAsCloudsRequire(t *testing.T) {
 	var asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

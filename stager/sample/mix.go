@@ -61,12 +61,12 @@ func (c Config) shuffle(s *shard) {
 
 // triesOfDraw is how often another shard is picked, if the next sample of the first has the same
 // name as the previous sample.
-const triesOfDraw = 16
+const shuffleTries = 16
 
 // pickOne picks a sample from the open shards. It returns false if all picked samples have the name
 // of the previous one.
 func pickOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
-	for range triesOfDraw {
+	for range shuffleTries {
 		s := open[shuffle.Uint64N(uint64(len(open)), r)]
 		next := s.samples[s.picked]
 		if next.key == 0 || next.key != before {

@@ -60,13 +60,13 @@ const (
 
 // Sampler mixes the samples of shards into files.
 type Sampler struct {
-	cfg    Config
-	log    *slog.Logger
-	win    *window.Window
-	cause  atomic.Pointer[window.Cause] // reason for waiting
-	news   chan struct{}
-	told   settlements
-	format *format
+	cfg      Config
+	log      *slog.Logger
+	win      *window.Window
+	cause    atomic.Pointer[window.Cause] // reason for waiting
+	news     chan struct{}
+	reported settlements
+	format   *format
 
 	// State of the only running call of more.
 	open   []*shard

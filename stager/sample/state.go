@@ -177,9 +177,9 @@ type settlements struct {
 
 // advance is window.Config.Settled.
 func (s *Sampler) advance(epoch, pos int) {
-	s.told.mu.Lock()
-	s.told.news = append(s.told.news, [2]int{epoch, pos})
-	s.told.mu.Unlock()
+	s.reported.mu.Lock()
+	s.reported.news = append(s.reported.news, [2]int{epoch, pos})
+	s.reported.mu.Unlock()
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -204,10 +204,10 @@ func (s *Sampler) handOn(ctx context.Context) {
 func (s *Sampler) acknowledge() {
 	s.settling.Lock()
 	defer s.settling.Unlock()
-	s.told.mu.Lock()
-	news := s.told.news
-	s.told.news = nil
-	s.told.mu.Unlock()
+	s.reported.mu.Lock()
+	news := s.reported.news
+	s.reported.news = nil
+	s.reported.mu.Unlock()
 
 	s.mu.Lock()
 	for _, n := range news {
@@ -240,7 +240,7 @@ func (s *Sampler) acknowledge() {
 			s.log.Warn("cannot close a shard", "error", err)
 		}
 		if err := s.cfg.Source.Ack(h.Lease); err != nil {
-			s.log.Warn("cannot acknowledge a shard, it will be delivered again", "shard", h.Name, "error", err)
+			s.log.Warn("cannot acknowledge a shard, it will be redelivered", "shard", h.Name, "error", err)
 		}
 	}
 	s.mu.Lock()

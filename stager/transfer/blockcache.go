@@ -132,10 +132,10 @@ func (c *blockCache) acquire(i int64) (*block, error) {
 		b = &block{bytes: c.spare[last][:min(c.length, c.obj.Size-i*c.length)], loading: true}
 		c.spare, c.blocks[i] = c.spare[:last], b
 		c.mu.Unlock()
-		told, sums, err := c.load(i, b.bytes)
+		reported, sums, err := c.load(i, b.bytes)
 		c.mu.Lock()
 		if err == nil {
-			err = c.arrivedLocked(i, b.bytes, told, sums)
+			err = c.arrivedLocked(i, b.bytes, reported, sums)
 		}
 		if c.err == nil {
 			c.err = err
@@ -171,7 +171,7 @@ func (c *blockCache) roomLocked() bool {
 }
 
 // load reads the i-th block and computes its checksums.
-func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums map[backends.Algorithm][]byte, err error) {
+func (c *blockCache) load(i int64, into []byte) (reported backends.Checksum, sums map[backends.Algorithm][]byte, err error) {
 	g, ctx := errgroup.WithContext(c.ctx)
 	var mu sync.Mutex // guards told
 	start := i * c.length
@@ -180,14 +180,14 @@ func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums ma
 			sum, err := c.src.ReadRange(ctx, c.obj, start+off, min(piece, int64(len(into))-off), backends.Stretch{Bytes: into, Off: start}, nil)
 			mu.Lock()
 			defer mu.Unlock()
-			if told.IsZero() {
-				told = sum
+			if reported.IsZero() {
+				reported = sum
 			}
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return told, nil, err
+		return reported, nil, err
 	}
 	sums = make(map[backends.Algorithm][]byte, len(c.algorithms))
 	for _, a := range c.algorithms {
@@ -195,11 +195,11 @@ func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums ma
 		h.Write(into)
 		sums[a] = h.Sum(nil)
 	}
-	return told, sums, nil
+	return reported, sums, nil
 }
 
 // arrivedLocked records the checksums of a block, and verifies the whole after the last block.
-func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, sums map[backends.Algorithm][]byte) error {
+func (c *blockCache) arrivedLocked(i int64, p []byte, reported backends.Checksum, sums map[backends.Algorithm][]byte) error {
 	again := false
 	for a, sum := range sums {
 		if have := c.sums[a][i]; have != nil {
@@ -211,7 +211,7 @@ func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, su
 		c.sums[a][i] = sum
 	}
 	if c.sourceChecksum.IsZero() {
-		c.sourceChecksum = told
+		c.sourceChecksum = reported
 	}
 	if again {
 		return nil

@@ -25,10 +25,10 @@ func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error 
 
 // try copies the object once.
 func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err error) {
-	facts := r.Dst.Capabilities()
+	capabilities := r.Dst.Capabilities()
 	length := max(obj.Size, 1)
 	if length > maxBlock {
-		if length = facts.PartLength(obj.Size); bufferSize(length) > min(maxBlock, r.Buffers) {
+		if length = capabilities.PartLength(obj.Size); bufferSize(length) > min(maxBlock, r.Buffers) {
 			length = shortBlock
 		}
 	}
@@ -39,7 +39,7 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 	// checksum needs the bytes in order.
 	blocks := blocksOf(obj.Size, length)
 	streams := max(min(blocks, int64(r.Dst.Workers()), r.Buffers/bufferSize(length)), 1)
-	if told := obj.Sum.Algorithm; blocks > 1 && told.New() != nil && !told.Combinable() {
+	if reported := obj.Sum.Algorithm; blocks > 1 && reported.New() != nil && !reported.Combinable() {
 		streams = 1
 	}
 	dst := r.Dst
@@ -50,7 +50,7 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 		return &backends.Error{Op: "copy", Store: r.summary.Source, Key: obj.Key, Kind: backends.Canceled, Err: err}
 	}
 	defer r.room.Release(streams * bufferSize(length))
-	c := newBlockCache(ctx, r.Src, obj, length, borrow(streams, length), []backends.Algorithm{obj.Sum.Algorithm, facts.Checksum})
+	c := newBlockCache(ctx, r.Src, obj, length, borrow(streams, length), []backends.Algorithm{obj.Sum.Algorithm, capabilities.Checksum})
 	defer c.close()
 	var came atomic.Int64
 	c.moved = func(n int64) { came.Add(n); r.moved(n) }
@@ -108,15 +108,15 @@ func (r *run) accept(ctx context.Context, c *blockCache, written *backends.Objec
 		}
 		return "", err
 	}
-	told := c.sourceSum()
-	_, checked := c.sum(told.Algorithm)
+	reported := c.sourceSum()
+	_, checked := c.sum(reported.Algorithm)
 	switch {
-	case checked && known && told.Algorithm == written.Sum.Algorithm:
-		return string(told.Algorithm), nil
+	case checked && known && reported.Algorithm == written.Sum.Algorithm:
+		return string(reported.Algorithm), nil
 	case checked && known:
-		return fmt.Sprintf("%s and %s", told.Algorithm, written.Sum.Algorithm), nil
+		return fmt.Sprintf("%s and %s", reported.Algorithm, written.Sum.Algorithm), nil
 	case checked:
-		return string(told.Algorithm), nil
+		return string(reported.Algorithm), nil
 	case known:
 		return string(written.Sum.Algorithm), nil
 	}

@@ -39,7 +39,7 @@ func (d *deaf) watch(ctx context.Context) {
 			if !ending || pid == 0 || !d.ignores(pid) || !d.cfg.Ended(ctx) {
 				continue
 			}
-			d.cfg.Log.Warn("the command ignores SIGTERM, and all its outputs are saved; it is killed, so that its pod need not wait for the end of the grace period")
+			d.cfg.Log.Warn("command ignores SIGTERM and its outputs are saved, killing it before the grace period ends")
 			send, ending = os.Kill, false
 		}
 		select {

@@ -81,25 +81,25 @@ func Run(ctx context.Context, cfg Config) error {
 // hold returns nil when the outputs are saved, or the reason why they are not.
 func (cfg Config) hold(ctx context.Context, code int) error {
 	if code != 0 && cfg.SuccessOnly {
-		cfg.Log.Info("the command failed, its outputs stay on their volumes", "code", code)
+		cfg.Log.Info("command failed, outputs stay on their volumes", "code", code)
 		return nil
 	}
 	cause := fmt.Errorf("the sidecar did not save them within %s; --save-wait sets this limit", cfg.Wait)
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Wait, cause)
 	defer cancel()
-	cfg.Log.Info("the command ended, waiting for the sidecar to save its outputs", "code", code)
+	cfg.Log.Info("command exited, waiting for the sidecar to save its outputs", "code", code)
 	for away := false; ; {
 		err := cfg.Save(ctx, code)
 		switch {
 		case err == nil:
-			cfg.Log.Info("outputs are saved")
+			cfg.Log.Info("outputs saved")
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !cfg.Away(err):
 			return err
 		case !away:
-			cfg.Log.Warn("the sidecar does not answer, waiting for it to be started again; Kubernetes may take up to 5 minutes", "error", err, "wait", cfg.Wait)
+			cfg.Log.Warn("sidecar does not respond, waiting for its restart; Kubernetes may take up to 5 minutes", "error", err, "wait", cfg.Wait)
 			away = true
 		}
 		select {

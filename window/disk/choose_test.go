@@ -176,10 +176,10 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 }
 
 // newFakeMachine returns a machine whose device and network have these rates in GB per second.
-func newFakeMachine(device, arrival float64, midpoint int64) *fakeMachine {
+func newFakeMachine(device, burst float64, midpoint int64) *fakeMachine {
 	fixed := func(rate float64) func() float64 { return func() float64 { return rate * 1e9 } }
 	return &fakeMachine{
-		processors: fakeQueue{rate: fixed(arrival)}, device: fakeQueue{rate: fixed(device)},
+		processors: fakeQueue{rate: fixed(burst)}, device: fakeQueue{rate: fixed(device)},
 		copies: 8e9, midpoint: func() int64 { return midpoint },
 	}
 }
@@ -190,11 +190,11 @@ func TestChooserReachesTheBetterFixedMode(t *testing.T) {
 		shared  bool // all streams write one file
 	}{{1, false}, {8, false}, {8, true}, {32, false}, {32, true}} {
 		for _, device := range []float64{0.2, 0.5, 1, 2, 4} {
-			for _, arrival := range []float64{0.3, 2.5} {
+			for _, burst := range []float64{0.3, 2.5} {
 				for _, midpoint := range []int64{64 << 20, 1 << 30, 8 << 30} {
-					name := fmt.Sprintf("%d streams, shared %v, device %v GB/s, arrival %v GB/s, midpoint %d MiB", to.streams, to.shared, device, arrival, midpoint>>20)
+					name := fmt.Sprintf("%d streams, shared %v, device %v GB/s, arrival %v GB/s, midpoint %d MiB", to.streams, to.shared, device, burst, midpoint>>20)
 					t.Run(name, func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { compareWays(t, device, arrival, midpoint, to.streams, to.shared) })
+						synctest.Test(t, func(t *testing.T) { compareWays(t, device, burst, midpoint, to.streams, to.shared) })
 					})
 				}
 			}
@@ -205,14 +205,14 @@ func TestChooserReachesTheBetterFixedMode(t *testing.T) {
 // compareWays fails if the chooser is slower than the better of the fixed modes by more than a
 // tenth. It takes some time to learn, in transfers of one second, and reaches 0.95 in all but two
 // of these cases.
-func compareWays(t *testing.T, device, arrival float64, midpoint int64, streams int, shared bool) {
+func compareWays(t *testing.T, device, burst float64, midpoint int64, streams int, shared bool) {
 	const bytes = 2 << 30
 	best := took{time.Hour, time.Hour}
 	for _, how := range []Write{WriteDirect, WriteBuffered} {
-		got := newFakeMachine(device, arrival, midpoint).move(nil, how, streams, shared, bytes)
+		got := newFakeMachine(device, burst, midpoint).move(nil, how, streams, shared, bytes)
 		best.written, best.synced = min(best.written, got.written), min(best.synced, got.synced)
 	}
-	m := newFakeMachine(device, arrival, midpoint)
+	m := newFakeMachine(device, burst, midpoint)
 	c := newChooser(m.room)
 	got := m.move(c, WriteAuto, streams, shared, bytes)
 	check := func(what string, got, best time.Duration) {

@@ -87,8 +87,8 @@ func FuzzDirectWritesAreWhatArrived(f *testing.F) {
 func TestWriteIsBufferedWhereDirectIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	f := direct(t, dir)
-	told := 0
-	f.writing.refused = func(error) { told++ }
+	reported := 0
+	f.writing.refused = func(error) { reported++ }
 	for _, name := range []string{"a", "b"} {
 		in, err := f.Incoming(name, 8192, "v")
 		if err != nil {
@@ -115,8 +115,8 @@ func TestWriteIsBufferedWhereDirectIsRefused(t *testing.T) {
 			t.Errorf("%s is not what was written (%v)", name, err)
 		}
 	}
-	if told != 1 || f.writing.direct.Load() {
-		t.Errorf("refusals were told %d times, and direct is %v, want once and false", told, f.writing.direct.Load())
+	if reported != 1 || f.writing.direct.Load() {
+		t.Errorf("refusals were told %d times, and direct is %v, want once and false", reported, f.writing.direct.Load())
 	}
 }
 

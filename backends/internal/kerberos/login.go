@@ -75,7 +75,7 @@ func (l *Login) source() (path string, isKeytab bool, err error) {
 	}
 	path = first(l.secret("krb5cc"), l.file("KRB5CCNAME"), fmt.Sprintf("/tmp/krb5cc_%d", os.Getuid()))
 	if kind, _, ok := strings.Cut(path, ":"); ok && !strings.HasPrefix(path, "/") {
-		return "", false, denied("KRB5CCNAME names a ticket cache of type %s, which stager cannot read: run kinit -c FILE:/tmp/krb5cc and set KRB5CCNAME=FILE:/tmp/krb5cc, or give a keytab", kind)
+		return "", false, denied("KRB5CCNAME names a ticket cache of type %s, which stager cannot read: run kinit -c FILE:/tmp/krb5cc and set KRB5CCNAME=FILE:/tmp/krb5cc, or use a keytab", kind)
 	}
 	return path, false, nil
 }
@@ -90,7 +90,7 @@ func (l *Login) configuration() (*config.Config, error) {
 	c, err := config.Load(path)
 	var unsupported config.UnsupportedDirective
 	if err != nil && !errors.As(err, &unsupported) {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "Kerberos needs a configuration that can be read, and %s is none (KRB5_CONFIG, or krb5.conf among the secrets): %w", path, err)
+		return nil, backends.Errorf(backends.Invalid, "open", "", "cannot read the Kerberos configuration %s (KRB5_CONFIG, or krb5.conf among the secrets): %w", path, err)
 	}
 	return c, nil
 }
@@ -102,7 +102,7 @@ func (l *Login) Check() error {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return denied("the server wants Kerberos, and there is neither a keytab nor a ticket: %s is not there; run kinit, or set KRB5_CLIENT_KTNAME to a keytab", path)
+		return denied("the server requires Kerberos, but there is no keytab and no ticket: %s does not exist; run kinit, or set KRB5_CLIENT_KTNAME to a keytab", path)
 	}
 	_, err = l.configuration()
 	return err
@@ -116,7 +116,7 @@ func (l *Login) Client() (*krb.Client, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, denied("what Kerberos stands on cannot be read: %w", err)
+		return nil, denied("cannot read the Kerberos credentials: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,17 +146,17 @@ func (l *Login) newClient(path string, isKeytab bool, conf *config.Config) (*krb
 	if !isKeytab {
 		cache, err := credentials.LoadCCache(path)
 		if err != nil {
-			return nil, denied("the ticket cache %s cannot be read: %w", path, err)
+			return nil, denied("cannot read the ticket cache %s: %w", path, err)
 		}
 		client, err := krb.NewFromCCache(cache, conf, krb.DisablePAFXFAST(true))
 		if err != nil {
-			return nil, denied("the ticket cache %s holds no ticket to begin with: run kinit (%w)", path, err)
+			return nil, denied("the ticket cache %s has no initial ticket: run kinit (%w)", path, err)
 		}
 		return client, nil
 	}
 	tab, err := keytab.Load(path)
 	if err != nil {
-		return nil, denied("the keytab %s cannot be read: %w", path, err)
+		return nil, denied("cannot read the keytab %s: %w", path, err)
 	}
 	if len(tab.Entries) == 0 {
 		return nil, denied("the keytab %s is empty", path)

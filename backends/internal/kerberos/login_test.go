@@ -39,7 +39,7 @@ func keysOf(t *testing.T, user, realm string) string {
 	return string(b)
 }
 
-func TestFilesThatCannotBeUsed(t *testing.T) {
+func TestFilesUnusable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -57,18 +57,18 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		kind  backends.Kind
 		words string
 	}{
-		{[]string{conf, "KRB5CCNAME=" + dir + "/none"}, backends.Permission, "neither a keytab nor a ticket"},
-		{[]string{conf, "KRB5_CLIENT_KTNAME=" + dir + "/none"}, backends.Permission, "neither a keytab nor a ticket"},
+		{[]string{conf, "KRB5CCNAME=" + dir + "/none"}, backends.Permission, "there is no keytab and no ticket"},
+		{[]string{conf, "KRB5_CLIENT_KTNAME=" + dir + "/none"}, backends.Permission, "there is no keytab and no ticket"},
 		{[]string{conf, "KRB5CCNAME=KEYRING:persistent:0"}, backends.Permission, "kinit -c FILE:"},
 		{[]string{conf, "KRB5CCNAME=KCM:"}, backends.Permission, "type KCM"},
 		{[]string{conf, "KRB5CCNAME=DIR:/tmp/tickets"}, backends.Permission, "type DIR"},
-		{[]string{conf, "KRB5CCNAME=" + broken}, backends.Permission, "ticket cache " + broken + " cannot be read"},
+		{[]string{conf, "KRB5CCNAME=" + broken}, backends.Permission, "cannot read the ticket cache " + broken},
 		{[]string{conf, "KRB5CCNAME=" + file("short", "\x05\x04\x00")}, backends.Permission, "ticket cache"},
-		{[]string{conf, "KRB5_CLIENT_KTNAME=" + broken}, backends.Permission, "keytab " + broken + " cannot be read"},
+		{[]string{conf, "KRB5_CLIENT_KTNAME=" + broken}, backends.Permission, "cannot read the keytab " + broken},
 		{[]string{conf, "KRB5_CLIENT_KTNAME=" + file("empty", "\x05\x02")}, backends.Permission, "keytab"},
 		{[]string{"KRB5_CONFIG=" + dir + "/none", keys}, backends.Invalid, "KRB5_CONFIG"},
-		{[]string{nobody, keys}, backends.Invalid, "names no Kerberos server"},
-		{[]string{conf, keys}, backends.Unavailable, "no Kerberos server of the realm answers"},
+		{[]string{nobody, keys}, backends.Invalid, "has no Kerberos server"},
+		{[]string{conf, keys}, backends.Unavailable, "no Kerberos server of the realm responds"},
 	} {
 		l := loginOf("", tt.env...)
 		err := l.Check()
@@ -106,7 +106,7 @@ func TestSecretsComeFirst(t *testing.T) {
 	}
 }
 
-func TestErrorsHaveWords(t *testing.T) {
+func TestErrorsAreTranslated(t *testing.T) {
 	for _, tt := range []struct {
 		text  string
 		kind  backends.Kind

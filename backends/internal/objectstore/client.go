@@ -55,7 +55,7 @@ func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 	if transport.Proxy != nil {
 		proxy, err := transport.Proxy(&http.Request{URL: base})
 		if err != nil {
-			return nil, backends.Errorf(backends.Invalid, "open", "", "the proxy that the environment names: %w", err)
+			return nil, backends.Errorf(backends.Invalid, "open", "", "proxy from the environment: %w", err)
 		}
 		g.proxied = proxy != nil
 	}
@@ -265,7 +265,7 @@ func (w *connection) unused() bool {
 // Read implements io.Reader for in.
 func (w *connection) Read(p []byte) (int, error) {
 	if w.left <= 0 {
-		w.err = fmt.Errorf("the head of the answer has more than %d bytes", maxHead)
+		w.err = fmt.Errorf("the response header exceeds %d bytes", maxHead)
 		return 0, w.err
 	}
 	n, err := w.conn.Read(p)
@@ -286,7 +286,7 @@ func (w *connection) roundTrip(req *http.Request, body *io.SectionReader) (*http
 	})
 	res, broken, err := w.exchange(req, body)
 	if err == nil && broken != nil && res.StatusCode < http.StatusMultipleChoices {
-		err = backends.Errorf(backends.Unavailable, "write", "", "the server said that it has the bytes before all were sent")
+		err = backends.Errorf(backends.Unavailable, "write", "", "the server reported success before all bytes were sent")
 	}
 	if err != nil {
 		stop()
@@ -305,7 +305,7 @@ func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte,
 	method, host, uri := cmp.Or(req.Method, http.MethodGet), cmp.Or(req.Host, req.URL.Host), req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHostHeader(host) || // methods are spelled as names are
 		!httpguts.ValidHeaderFieldValue(uri) || strings.ContainsAny(uri, " \t") {
-		return b, fmt.Errorf("%s %q cannot be asked of %q", method, uri, host)
+		return b, fmt.Errorf("%s %q is not a valid request to %q", method, uri, host)
 	}
 	b = append(append(b, method...), ' ')
 	b = append(append(b, uri...), " HTTP/1.1\r\nHost: "...)
@@ -316,7 +316,7 @@ func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte,
 	for name, values := range req.Header {
 		for _, value := range values {
 			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-				return b, fmt.Errorf("the header %q cannot be sent as it is", name)
+				return b, fmt.Errorf("invalid header %q", name)
 			}
 			b = append(append(b, name...), ": "...)
 			b = append(append(b, value...), "\r\n"...)
@@ -326,7 +326,7 @@ func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte,
 }
 
 // errWaited reports a status 408 on a reused connection.
-var errWaited = errors.New("the server has waited too long for another request")
+var errWaited = errors.New("the server closed the idle connection")
 
 // readResponse reads the head of the response to req.
 func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
@@ -339,9 +339,9 @@ func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, cmp.Or(w.err, err) // a truncated head looks malformed
 		case res.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errors.New("the server goes on with a protocol that nobody asked for")
+			return nil, errors.New("the server switched to an unrequested protocol")
 		case res.StatusCode < http.StatusContinue:
-			return nil, fmt.Errorf("the server answers with the status %q, which there is not", res.Status)
+			return nil, fmt.Errorf("the server returned the invalid status %q", res.Status)
 		case res.StatusCode < http.StatusOK: // an interim response
 			continue
 		case res.StatusCode == http.StatusRequestTimeout && w.kept:

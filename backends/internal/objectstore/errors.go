@@ -50,11 +50,11 @@ func Connection(err error) error {
 	)
 	switch {
 	case errors.As(err, &name) && name.Certificate != nil:
-		return fmt.Errorf("the server's certificate is for %s, not for %s: write a name of the certificate in the URL of the endpoint", namesIn(name.Certificate), name.Host)
+		return fmt.Errorf("the server's certificate is for %s, not for %s: use a name of the certificate in the URL of the endpoint", namesIn(name.Certificate), name.Host)
 	case errors.As(err, &untrusted):
-		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrusted.Err)
+		return fmt.Errorf("the server's certificate is not trusted (%w): set the authority's file with ?ca-bundle=", untrusted.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
+		return errors.New("the endpoint uses plain HTTP: write http:// before it")
 	case errors.Is(err, ErrExpectsTLS), err != nil && strings.Contains(err.Error(), malformed):
 		return ErrExpectsTLS
 	}
@@ -68,7 +68,7 @@ const malformed = `malformed HTTP response "\x15\x03`
 const tlsAlert = 0x15
 
 // ErrExpectsTLS means that a server expects HTTPS but received plain HTTP.
-var ErrExpectsTLS = errors.New("the endpoint speaks HTTPS: write https:// before it")
+var ErrExpectsTLS = errors.New("the endpoint uses HTTPS: write https:// before it")
 
 // ExpectsTLS reports whether the body of a plain HTTP response says that the port expects TLS. It
 // knows the texts of Go, nginx, Apache and Jetty.

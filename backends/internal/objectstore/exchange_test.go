@@ -83,7 +83,7 @@ func TestLongBodies(t *testing.T) {
 		if way.srv == secure {
 			transport.TLSClientConfig = secure.Client().Transport.(*http.Transport).TLSClientConfig
 		}
-		g := newGetter(t, way.srv.URL, transport)
+		g := newClient(t, way.srv.URL, transport)
 		connections := make(map[string]bool)
 		for _, tt := range []struct{ off, n int }{
 			{0, shortBody}, {1, shortBody + 1}, {4095, 1 << 20}, {0, len(content)}, {7, len(content) - 7},
@@ -117,9 +117,9 @@ func TestLongBodies(t *testing.T) {
 	}
 }
 
-// TestAnswersBeforeTheBody covers a server that responds before it has read the whole body. The
+// TestResponsesBeforeTheBody covers a server that responds before it has read the whole body. The
 // response is read however long the rest is delayed, and the connection is not reused.
-func TestAnswersBeforeTheBody(t *testing.T) {
+func TestResponsesBeforeTheBody(t *testing.T) {
 	const more = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
 	content := someBytes(8 << 20) // more than socket buffers hold
 	file := fileOf(t, content)
@@ -133,7 +133,7 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 	}{
 		{"a refusal", "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n", false, "", 503, "", 2},
 		{"a refusal that comes in between", more + "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false, "", 403, "", 2},
-		{"consent to what it does not have", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, "", 0, "before all were sent", 2},
+		{"consent to what it does not have", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, "", 0, "before all bytes were sent", 2},
 		{"nonsense", "what?\r\n\r\n", false, "", 0, "malformed HTTP", 2},
 		{"words before the answer", more, true, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "", 1},
 	} {
@@ -183,7 +183,7 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 
 // An unreadable body fails the request at once, with its own error: a server that still expects
 // bytes does not respond.
-func TestBodiesThatCannotBeRead(t *testing.T) {
+func TestBodiesUnreadable(t *testing.T) {
 	short := fileOf(t, make([]byte, 1<<20))
 	for _, tt := range []struct {
 		name string
@@ -207,7 +207,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 }
 
 // A server that closes an idle connection with a 408 may do so while the body is being sent.
-func TestABodyIsSentAgain(t *testing.T) {
+func TestBodyIsSentAgain(t *testing.T) {
 	content := strings.Repeat("content", 1<<16)
 	g, s := scripted(t, pairOfSockets, answers(second, waited), func(p *peer) {
 		if req, err := http.ReadRequest(p.in); err == nil {
@@ -226,7 +226,7 @@ func TestABodyIsSentAgain(t *testing.T) {
 }
 
 // When the context ends, sending a body that the server does not read ends, too.
-func TestABodyIsCanceled(t *testing.T) {
+func TestBodyIsCanceled(t *testing.T) {
 	content := make([]byte, 8<<20)
 	for _, src := range []io.ReaderAt{fileOf(t, content), bytes.NewReader(content)} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -50,15 +50,15 @@ func (a Response) Wanted(obj backends.Object, off, n int64) (int64, error) {
 		return 0, backends.Errorf(kind, "read", obj.Key, format, args...)
 	}
 	if obj.Version != "" && a.Version != obj.Version {
-		return refuse(backends.Changed, "the object changed since it was listed: its ETag is %s, not %s", a.Version, obj.Version)
+		return refuse(backends.Changed, "the object changed after it was listed: its ETag is %s, not %s", a.Version, obj.Version)
 	}
 	switch {
 	case a.Length < 0:
-		return refuse(backends.Unsupported, "the server, or a proxy before it, does not say how many bytes come")
+		return refuse(backends.Unsupported, "the server, or a proxy before it, sent no Content-Length")
 	case a.partial():
 		var first, last, size int64
 		if _, err := fmt.Sscanf(a.ContentRange, "bytes %d-%d/%d", &first, &last, &size); err != nil || first != off || a.Length != last-first+1 {
-			return refuse(backends.Corrupt, "the server was asked for bytes %s and answers with %q and %d bytes", Range(off, n), a.ContentRange, a.Length)
+			return refuse(backends.Corrupt, "bytes %s were requested, but the server returned %q and %d bytes", Range(off, n), a.ContentRange, a.Length)
 		}
 		if n < 0 {
 			n = size - off
@@ -69,7 +69,7 @@ func (a Response) Wanted(obj backends.Object, off, n int64) (int64, error) {
 		n = a.Length
 	}
 	if obj.Version != "" && !a.partial() && a.Length != obj.Size {
-		return refuse(backends.Changed, "the object has %d bytes, not %d as was listed", a.Length, obj.Size)
+		return refuse(backends.Changed, "the object has %d bytes, not %d as listed", a.Length, obj.Size)
 	}
 	return n, nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-func TestAnswersThatDoNotFitTheQuestion(t *testing.T) {
+func TestResponsesThatDoNotMatchTheRequest(t *testing.T) {
 	obj := backends.Object{Key: "k", Size: 100, Version: "E"}
 	for _, tt := range []struct {
 		off, n int64

@@ -109,7 +109,7 @@ func (s *server) dials() int {
 	return len(s.peers)
 }
 
-func newGetter(t testing.TB, base string, transport *http.Transport) *Client {
+func newClient(t testing.TB, base string, transport *http.Transport) *Client {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
@@ -132,7 +132,7 @@ func scripted(t testing.TB, pair func() (client, server net.Conn), scripts ...fu
 	}
 	s := &server{pair: pair, scripts: scripts}
 	transport.DialContext, transport.Proxy = s.dial, nil
-	return newGetter(t, "http://store.example", transport), s
+	return newClient(t, "http://store.example", transport), s
 }
 
 func request(ctx context.Context, method, uri string) *http.Request {

@@ -33,14 +33,14 @@ func NewTransport(caBundle string) (*http.Transport, error) {
 	}
 	pem, err := os.ReadFile(caBundle)
 	if err != nil {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "the CA bundle cannot be read: %w", err)
+		return nil, backends.Errorf(backends.Invalid, "open", "", "cannot read the CA bundle: %w", err)
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "the CA bundle %s holds no certificate in PEM form", caBundle)
+		return nil, backends.Errorf(backends.Invalid, "open", "", "the CA bundle %s contains no certificate in PEM format", caBundle)
 	}
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return t, nil

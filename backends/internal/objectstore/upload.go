@@ -41,8 +41,8 @@ type Uploader interface {
 }
 
 // CreateParts starts writing an object of known size.
-func CreateParts(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) (backends.PartWriter, error) {
-	u := newUpload(ctx, to, key, opts, facts)
+func CreateParts(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, capabilities backends.Capabilities) (backends.PartWriter, error) {
+	u := newUpload(ctx, to, key, opts, capabilities)
 	if opts.Size <= SmallObject {
 		return u, nil
 	}
@@ -72,8 +72,8 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 
 // Create starts writing an object whose size may be unknown. Each part is buffered in memory until
 // it is full.
-func Create(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) backends.Writer {
-	return &stream{upload: newUpload(ctx, to, key, opts, facts), ctx: ctx, most: facts.MaxParts}
+func Create(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, capabilities backends.Capabilities) backends.Writer {
+	return &stream{upload: newUpload(ctx, to, key, opts, capabilities), ctx: ctx, most: capabilities.MaxParts}
 }
 
 // upload is one object being written: either small and sent in Commit, or in parts.
@@ -93,9 +93,9 @@ type upload struct {
 	sizes map[int]int64 // sizes of the parts sent
 }
 
-func newUpload(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) *upload {
+func newUpload(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, capabilities backends.Capabilities) *upload {
 	return &upload{
-		to: to, key: key, size: opts.Size, length: facts.PartLength(opts.Size),
+		to: to, key: key, size: opts.Size, length: capabilities.PartLength(opts.Size),
 		lasts: context.WithoutCancel(ctx), sizes: make(map[int]int64),
 	}
 }
@@ -138,7 +138,7 @@ func (u *upload) send(ctx context.Context, number int, src *io.SectionReader) er
 // Commit publishes the object.
 func (u *upload) Commit(ctx context.Context) (backends.Object, error) {
 	if u.ended {
-		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "this write has ended")
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "the writer is closed")
 	}
 	if !u.begun && u.small == nil { // nothing was written
 		if err := u.keep(section(nil)); err != nil {
@@ -188,7 +188,7 @@ type stream struct {
 
 func (s *stream) Write(p []byte) (n int, err error) {
 	if s.ended {
-		return 0, backends.Errorf(backends.Invalid, "write", s.key, "this write has ended")
+		return 0, backends.Errorf(backends.Invalid, "write", s.key, "the writer is closed")
 	}
 	for len(p) > 0 {
 		if int64(len(s.buf)) == s.length {
@@ -212,7 +212,7 @@ func (s *stream) flush(ctx context.Context) error {
 	}
 	if s.most > 0 && int64(s.number) == s.most {
 		return backends.Errorf(backends.Unsupported, "write", s.key,
-			"a stream of unknown size ends at %d parts of %d MiB: say the size before", s.most, s.length>>20)
+			"a stream of unknown size is limited to %d parts of %d MiB: set the size in advance", s.most, s.length>>20)
 	}
 	if err := s.send(ctx, s.number+1, section(s.buf)); err != nil {
 		return err

@@ -82,9 +82,9 @@ func (n *noted) bytes() string {
 	return all.String()
 }
 
-var facts = backends.Capabilities{PartSize: 4, MaxParts: 3}
+var capabilities = backends.Capabilities{PartSize: 4, MaxParts: 3}
 
-func TestAStreamIsCutIntoParts(t *testing.T) {
+func TestStreamIsSplitIntoParts(t *testing.T) {
 	for text, calls := range map[string]string{
 		"":             "publish",
 		"four":         "publish", // it was never more than one part
@@ -92,7 +92,7 @@ func TestAStreamIsCutIntoParts(t *testing.T) {
 		"twelve bytes": "begin send send send publish",
 	} {
 		var to noted
-		w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, facts)
+		w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, capabilities)
 		if _, err := io.Copy(w, strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -103,9 +103,9 @@ func TestAStreamIsCutIntoParts(t *testing.T) {
 	}
 }
 
-func TestAStreamGoesOnAfterFailures(t *testing.T) {
+func TestStreamContinuesAfterFailures(t *testing.T) {
 	to := noted{fail: 3}
-	w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, facts)
+	w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, capabilities)
 	for text := []byte("twelve bytes"); len(text) > 0; {
 		n, err := w.Write(text)
 		if text = text[n:]; err == nil && len(text) > 0 {
@@ -125,9 +125,9 @@ func TestAStreamGoesOnAfterFailures(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsAtTheStoresMostParts(t *testing.T) {
+func TestStreamEndsAtTheMaximumOfParts(t *testing.T) {
 	var to noted
-	w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, facts)
+	w := Create(t.Context(), &to, "k", backends.CreateOptions{Size: -1}, capabilities)
 	n, err := io.Copy(w, strings.NewReader("twelve bytes and more"))
 	if err == nil {
 		_, err = w.Commit(t.Context())
@@ -148,9 +148,9 @@ func TestAStreamEndsAtTheStoresMostParts(t *testing.T) {
 	}
 }
 
-func TestSizesThatAreNotWhatWasPromised(t *testing.T) {
+func TestSizesThatDifferFromAnnounced(t *testing.T) {
 	var to noted
-	w, err := CreateParts(t.Context(), &to, "k", backends.CreateOptions{Size: 4}, facts)
+	w, err := CreateParts(t.Context(), &to, "k", backends.CreateOptions{Size: 4}, capabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ type readerAt func([]byte, int64) (int, error)
 func (f readerAt) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
 
 // A resumable writer leaves its parts; one that finds none starts a new upload.
-func TestWritersGoOnWithParts(t *testing.T) {
+func TestWritersResumeWithParts(t *testing.T) {
 	for _, tt := range []struct {
 		resume string
 		want   []string
@@ -183,14 +183,14 @@ func TestWritersGoOnWithParts(t *testing.T) {
 		{"secret", []string{"resume secret", "begin"}},
 	} {
 		var to noted
-		told, named := "", ""
-		opts := backends.CreateOptions{Size: SmallObject + 1, Resume: tt.resume, Begun: func(id, token string) { named, told = id, token }}
+		reported, named := "", ""
+		opts := backends.CreateOptions{Size: SmallObject + 1, Resume: tt.resume, Begun: func(id, token string) { named, reported = id, token }}
 		w, err := CreateParts(t.Context(), &to, "k", opts, backends.Capabilities{PartSize: SmallObject})
 		if err == nil {
 			err = w.Abort()
 		}
-		if err != nil || told != "there" || named != "id" || !slices.Equal(to.calls, tt.want) {
-			t.Errorf("resuming %q: %q was told, and asked were %q (%v), want %q", tt.resume, told, to.calls, err, tt.want)
+		if err != nil || reported != "there" || named != "id" || !slices.Equal(to.calls, tt.want) {
+			t.Errorf("resuming %q: %q was told, and asked were %q (%v), want %q", tt.resume, reported, to.calls, err, tt.want)
 		}
 	}
 }

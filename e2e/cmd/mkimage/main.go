@@ -36,7 +36,7 @@ func run() error {
 	name := flag.String("t", "localhost/stager:dev", "the image's name")
 	arch := flag.String("arch", runtime.GOARCH, "what the binary was built for, as Go calls it")
 	tree := flag.String("tree", "", "write the files into this directory instead")
-	trainer := flag.String("trainer", "", "make the image of this trainer, which has stager beside it")
+	trainer := flag.String("trainer", "", "build the image of this trainer, with stager next to it")
 	busybox := flag.String("busybox", "/bin/busybox", "the trainer's shell, linked statically")
 	flag.Parse()
 	if flag.NArg() != 1 {

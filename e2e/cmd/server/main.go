@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil || flags.NArg() > 0 {
-		return errors.Join(err, fmt.Errorf("after the protocol come flags: %s -h tells them", args[0]))
+		return errors.Join(err, fmt.Errorf("flags follow the protocol: see %s -h", args[0]))
 	}
 	var log io.Writer
 	if *verbose {

@@ -8,7 +8,7 @@ import (
 
 // A trial's server was down for a second, the port that it had had was some client's
 // when it came back, and it ended at once.
-func TestNobodyWhoConnectsGetsAServersPort(t *testing.T) {
+func TestPortsAreNotUsedByClients(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 100 {
 		address, err := Free("127.0.0.1")

@@ -209,7 +209,7 @@ func TestReplicasBeginAtOnce(t *testing.T) {
 }
 
 // A certificate is not served before API servers have its CA, however long that takes.
-func TestNothingIsServedBeforeItIsTrusted(t *testing.T) {
+func TestCertificateIsServedOnlyWhenTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		k := c.keeper()
@@ -228,7 +228,7 @@ func TestNothingIsServedBeforeItIsTrusted(t *testing.T) {
 		c.broken = configurationPath
 		for range 10 {
 			_ = k.Sync(t.Context())
-			time.Sleep(settle)
+			time.Sleep(settleTime)
 		}
 		if leaf := trusted(t, k, c.bundle()); !leaf.Equal(was) {
 			t.Error("the next certificate is served although nobody knows its authority")

@@ -15,10 +15,10 @@ import (
 
 // Durations of certificates.
 const (
-	Life     = 90 * 24 * time.Hour
-	renewAge = Life * 2 / 3
-	backdate = time.Hour // tolerates clocks that are behind
-	settle   = time.Hour // until every API server and replica has a new CA
+	Life       = 90 * 24 * time.Hour
+	renewAge   = Life * 2 / 3
+	backdate   = time.Hour // tolerates clocks that are behind
+	settleTime = time.Hour // until every API server and replica has a new CA
 )
 
 // pair is a certificate and its key, both PEM.

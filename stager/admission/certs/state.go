@@ -54,7 +54,7 @@ func (s state) prepare(names []string, now time.Time) (state, error) {
 // promote returns the state with the next certificate in use, once it has waited long enough.
 func (s state) promote(names []string, now time.Time) state {
 	c, waiting := s.next().open(s[keyBundle], names, now)
-	if !waiting || now.Before(c.Leaf.NotBefore.Add(backdate+settle)) {
+	if !waiting || now.Before(c.Leaf.NotBefore.Add(backdate+settleTime)) {
 		return s
 	}
 	out := maps.Clone(s)

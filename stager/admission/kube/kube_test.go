@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestInCluster(t *testing.T) {
+func TestConfigInCluster(t *testing.T) {
 	dir := t.TempDir()
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,7 +27,7 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 		return Judgement{Kind: Said, Word: "commit", Reason: "the trainer committed it"}
 	}
 	if v.Mark != "" {
-		return denied("unfinished", "%s still stands beside it", v.Mark)
+		return denied("unfinished", "%s still exists next to it", v.Mark)
 	}
 	if j := v.temporary(); j.Kind != "" {
 		return j

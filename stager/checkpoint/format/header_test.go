@@ -97,7 +97,7 @@ func TestDataEndEqualsThatOfEncodingJSON(t *testing.T) {
 			all = append(all, string(bytes.TrimRight(p[8:], "\x00")))
 		}
 	}
-	dice := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	const bytesOf = `{}[]":,\-0129.eEutn _ad` + "\x00\n\xff"
 	for _, text := range all {
 		compareEnds(t, []byte(text))
@@ -105,7 +105,7 @@ func TestDataEndEqualsThatOfEncodingJSON(t *testing.T) {
 			compareEnds(t, []byte(text[:n]))
 			for range 20 {
 				changed := []byte(text)
-				changed[n] = bytesOf[dice.IntN(len(bytesOf))]
+				changed[n] = bytesOf[random.IntN(len(bytesOf))]
 				compareEnds(t, changed)
 			}
 		}

@@ -90,7 +90,7 @@ func ReadIndex(r io.ReaderAt, size int64) (Index, Result, error) {
 	shards := make(map[string]bool)
 	for _, shard := range index.Map {
 		if !filepath.IsLocal(shard) || shard == "." || strings.ContainsAny(shard, "\\\x00") {
-			return Index{}, in.incomplete("names %.80q, which is no file beside it", shard), nil
+			return Index{}, in.incomplete("names %.80q, which is not a file next to it", shard), nil
 		}
 		shards[shard] = true
 	}

@@ -194,7 +194,7 @@ func (w *world) feed(a *actor, e Event) {
 			}
 			switch act.Do {
 			case Tell:
-				w.told(a, act.Report)
+				w.reported(a, act.Report)
 			case Wait:
 				a.timers = append(a.timers, act.For)
 			default:
@@ -454,7 +454,7 @@ func (w *world) checkCommit(act Action) {
 }
 
 // told checks a report against the properties.
-func (w *world) told(a *actor, r Report) {
+func (w *world) reported(a *actor, r Report) {
 	switch r.Topic {
 	case Committed:
 		o, _ := w.get(StepDir(r.Step, 0) + "/" + commitName)

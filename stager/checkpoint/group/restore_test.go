@@ -101,7 +101,7 @@ func TestNodesRestoreOneStep(t *testing.T) {
 
 // Without rule 8, or without a part of it, an exploration finds nodes that start with different
 // steps or with an old one.
-func TestEachRuleOfRestoringIsNeeded(t *testing.T) {
+func TestRestoreRulesAreNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		off  restoreRules

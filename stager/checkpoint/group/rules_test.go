@@ -10,7 +10,7 @@ import (
 
 // Each rule of the protocol is needed: without it, an exploration finds a run that violates a
 // property. Rule 8, on restoring, has its own world; see restore_test.go.
-func TestEachRuleIsNeeded(t *testing.T) {
+func TestRulesAreNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		rule int
 		sc   scenario

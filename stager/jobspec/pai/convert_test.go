@@ -146,7 +146,7 @@ const referenceNames = `PAI_JOB_NAME PAI_USER_NAME PAI_DEFAULT_FS_URI PAI_TASK_R
 	PAI_DATA_DIR PAI_OUTPUT_DIR PAI_CODE_DIR PAI_DATA_URI PAI_OUTPUT_URI PAI_TASK_INDEX
 	PAI_TASK_ROLE_ps_server_HOST_LIST PAI_TASK_ROLE_worker_HOST_LIST batch_size job_model`
 
-func TestEveryVariableIsSetInEveryRole(t *testing.T) {
+func TestVariablesAreSetInEveryRole(t *testing.T) {
 	set := decodes(t, convert(t, string(tutorial(t)), here).Output).set
 	for _, r := range set.Spec.ReplicatedJobs {
 		main := r.Template.Spec.Template.Spec.Containers[0]
@@ -178,7 +178,7 @@ func TestEveryVariableIsSetInEveryRole(t *testing.T) {
 	}
 }
 
-func TestOneRoleIsAnIndexedJobWithAService(t *testing.T) {
+func TestConvertOneRoleToAnIndexedJob(t *testing.T) {
 	o := decodes(t, convert(t, one(`"retryCount": 0,`, `"shmMB": 512,`), here).Output)
 	if o.set != nil || o.job == nil || o.service == nil {
 		t.Fatalf("got %+v, want a Job and a Service", o)
@@ -208,7 +208,7 @@ func TestRetriesMakeAJobSet(t *testing.T) {
 	}
 }
 
-func TestHowManyMayFailAndMustSucceed(t *testing.T) {
+func TestTaskFailureAndSuccessCounts(t *testing.T) {
 	for _, test := range []struct {
 		in, warning string
 		check       func(batchv1.JobSpec) bool

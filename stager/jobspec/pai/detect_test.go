@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestVersionTellsJobsFromObjects(t *testing.T) {
+func TestVersionDistinguishesJobsFromObjects(t *testing.T) {
 	for text, want := range map[string]int{
 		"":                              0,
 		"protocolVersion: 2\nname: x\n": 2,

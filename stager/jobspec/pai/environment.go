@@ -101,9 +101,9 @@ func (c *conversion) roleVariables() []variable {
 			all,
 			variable{name: "PAI_TASK_ROLE_TASK_COUNT_" + t.name, value: strconv.Itoa(t.tasks)},
 			variable{name: "PAI_TASK_ROLE_" + t.name + "_HOST_LIST", value: strings.Join(hosts, ",")},
-			variable{name: "PAI_RESOURCE_" + t.name, value: fmt.Sprintf("%d,%d,%d,%s", t.gpu, t.cpu, t.memory, t.told.shm)},
-			variable{name: "PAI_MIN_FAILED_TASK_COUNT_" + t.name, value: t.told.failed},
-			variable{name: "PAI_MIN_SUCCEEDED_TASK_COUNT_" + t.name, value: t.told.succeeded},
+			variable{name: "PAI_RESOURCE_" + t.name, value: fmt.Sprintf("%d,%d,%d,%s", t.gpu, t.cpu, t.memory, t.reported.shm)},
+			variable{name: "PAI_MIN_FAILED_TASK_COUNT_" + t.name, value: t.reported.failed},
+			variable{name: "PAI_MIN_SUCCEEDED_TASK_COUNT_" + t.name, value: t.reported.succeeded},
 		)
 		all = append(all, each...)
 	}

@@ -38,7 +38,7 @@ type role struct {
 	secret                  bool // the command contains the value of a secret
 	minFailed, minSucceeded int  // a number of tasks, or never
 	tries                   int  // how often a failed task is retried, or endless
-	told                    completionRules
+	reported                completionRules
 	at                      int
 }
 
@@ -143,7 +143,7 @@ func (r *reader) role(v *hujson.Value) *role {
 	}
 	t.minFailed = o.numberOrNull("minFailedTaskCount", 1, count)
 	t.minSucceeded = o.numberOrNull("minSucceededTaskCount", never, count)
-	t.told = completionRules{orNull(t.minFailed), orNull(t.minSucceeded), strconv.Itoa(t.shm)}
+	t.reported = completionRules{orNull(t.minFailed), orNull(t.minSucceeded), strconv.Itoa(t.shm)}
 	seen := map[string]bool{}
 	for _, v := range o.list("portList", false) {
 		p := r.port(v)

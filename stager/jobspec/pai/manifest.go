@@ -222,7 +222,7 @@ func (c *conversion) failures(t *role) entries {
 		}
 		return entries{tries}
 	}
-	c.warn("task role %s: %s null has no equivalent: the command's exit code is only told in the log, and counts as 0", t.name, failed)
+	c.warn("task role %s: %s null has no equivalent: the command's exit code is only logged, and counts as 0", t.name, failed)
 	if t.minSucceeded != never && c.set {
 		c.warn("task role %s: %s %d does not end the job: a task that fails counts as one that succeeded", t.name, succeeded, t.minSucceeded)
 	}
@@ -329,7 +329,7 @@ func (c *conversion) nodes(t *role) entries {
 	}
 	label, value, ok := strings.Cut(c.opts.GPUTypes[c.gpuType], "=")
 	if !ok || label == "" {
-		c.warn("%s %s chooses no nodes: say which label they have by --gpu-type %s=LABEL=VALUE", c.field("gpuType"), c.gpuType, c.gpuType)
+		c.warn("%s %s selects no nodes: set their label with --gpu-type %s=LABEL=VALUE", c.field("gpuType"), c.gpuType, c.gpuType)
 		return nil
 	}
 	return entries{{"nodeSelector", entries{{key: label, value: value}}, c.field("gpuType") + " " + c.gpuType}}

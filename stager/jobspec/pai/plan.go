@@ -24,7 +24,7 @@ func (c *conversion) plan(t *role) string {
 			more = append(more, yamledit.Entry{Key: "volume", Value: "data"})
 			volumes = append(volumes, yamledit.Map{{Key: "name", Value: "data"}, {Key: "size", Value: c.opts.DataSize.String()}})
 		} else if !c.local {
-			c.warn("how large dataDir is is not known, so it may fill the node's disk: say it by --data-size")
+			c.warn("the size of dataDir is unknown, so it may fill the node's disk: set it with --data-size")
 		}
 		inputs = append(inputs, c.input("data", c.dataDir, c.dataPath(), more...))
 	}
@@ -50,7 +50,7 @@ func (c *conversion) plan(t *role) string {
 			c.warn("tasks save what is in $PAI_OUTPUT_DIR apart, below outputDir under the name of their role and their index")
 		}
 		if c.retries != 0 {
-			c.warn("a job that is tried again begins with an empty $PAI_OUTPUT_DIR: a command that goes on where it was must restore from $PAI_OUTPUT_URI first")
+			c.warn("a retried job starts with an empty $PAI_OUTPUT_DIR: a command that resumes must restore from $PAI_OUTPUT_URI first")
 		}
 		output := yamledit.Map{
 			{Key: "name", Value: "output"},

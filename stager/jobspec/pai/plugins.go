@@ -187,7 +187,7 @@ func (v *version2) unsupported(extras *yaml.Node) {
 		}
 	}
 	if len(states) > 0 {
-		v.warn("jobStatusChangeNotification has no equivalent, and nobody is notified when the job is %s: wait for the job by kubectl wait, or let your monitoring watch it", strings.Join(states, " or "))
+		v.warn("jobStatusChangeNotification has no equivalent, and no one is notified when the job is %s: wait for the job by kubectl wait, or let your monitoring watch it", strings.Join(states, " or "))
 	}
 	if n := get(extras, "hivedScheduler", "jobPriorityClass"); n != nil {
 		v.warn("hivedScheduler's jobPriorityClass %s has no equivalent: label the job kueue.x-k8s.io/priority-class with a WorkloadPriorityClass of your cluster", n.Value)

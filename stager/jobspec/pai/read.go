@@ -26,7 +26,7 @@ var (
 
 type format struct {
 	*regexp.Regexp
-	told string
+	reported string
 }
 
 // reader parses a file and collects faults.
@@ -213,7 +213,7 @@ func (f *fields) text(name string, needed bool) string {
 func (f *fields) named(name string, form format) string {
 	s := f.text(name, true)
 	if v := f.fields[name]; v != nil && strings.TrimSpace(s) != "" && !form.MatchString(s) {
-		f.fault(v.StartOffset, "%s is %q; its characters are %s", name, s, form.told)
+		f.fault(v.StartOffset, "%s is %q; its characters are %s", name, s, form.reported)
 	}
 	return s
 }
@@ -230,7 +230,7 @@ func (f *fields) number(name string, fallback, least int, check func(int) string
 	lit, _ := v.Value.(hujson.Literal)
 	n, err := strconv.ParseInt(string(lit), 10, 32)
 	if err != nil {
-		f.fault(v.StartOffset, "%s: %s is %s; write a whole number", f.what, name, shown(v))
+		f.fault(v.StartOffset, "%s: %s is %s; write a whole number", f.what, name, quoted(v))
 		return 0
 	}
 	if check != nil {
@@ -247,7 +247,7 @@ func (f *fields) number(name string, fallback, least int, check func(int) string
 }
 
 // shown returns a value for messages, or its kind if it is long.
-func shown(v *hujson.Value) string {
+func quoted(v *hujson.Value) string {
 	if lit, ok := v.Value.(hujson.Literal); ok && len(lit) < 40 {
 		return string(lit)
 	}
@@ -298,7 +298,7 @@ func (f *fields) variables(name string) (all []variable) {
 		v := o.fields[n]
 		switch {
 		case !envName.MatchString(n):
-			f.fault(v.StartOffset, "%s: %q cannot be a variable; names have %s", name, n, envName.told)
+			f.fault(v.StartOffset, "%s: %q cannot be a variable; names have %s", name, n, envName.reported)
 		case strings.HasPrefix(n, "PAI_"), strings.HasPrefix(n, "STAGER_"):
 			f.fault(v.StartOffset, "%s: %s is set for every task; choose a name that does not begin with PAI_ or STAGER_", name, n)
 		case n == "isDebug" || n == "paiAzRDMA":

@@ -29,7 +29,7 @@ func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
 func (c *conversion) registrySecret() entries {
 	if len(c.registries) == 0 {
 		if c.authFile != "" {
-			c.warn("authFile is not read: bring its three lines by --auth-file, or make the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
+			c.warn("authFile is not read: pass its three lines with --auth-file, or create the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
 		}
 		return nil
 	}

@@ -153,7 +153,7 @@ func (v *version2) job(root *yaml.Node) *job {
 	if name == nil {
 		v.wrong(root, "the job has no name, which OpenPAI requires; add it")
 	} else if !jobName.MatchString(j.name) {
-		v.wrong(name, "name is %q; its characters are %s", j.name, jobName.told)
+		v.wrong(name, "name is %q; its characters are %s", j.name, jobName.reported)
 	}
 	v.parameters, v.secrets = get(root, "parameters"), get(root, "secrets")
 	v.readPrerequisites(root)
@@ -245,11 +245,11 @@ func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 		return nil
 	}
 	if !roleName.MatchString(name) {
-		v.wrong(n, "the task role is called %q; its characters are %s", name, roleName.told)
+		v.wrong(n, "the task role is called %q; its characters are %s", name, roleName.reported)
 	}
 	t := &role{name: name, at: v.offset(n), tasks: v.number(get(n, "instances"), what+": instances", 1, 1)}
-	t.minFailed, t.told.failed = v.completion(t, n, "minFailedInstances", 1)
-	t.minSucceeded, t.told.succeeded = v.completion(t, n, "minSucceededInstances", t.tasks)
+	t.minFailed, t.reported.failed = v.completion(t, n, "minFailedInstances", 1)
+	t.minSucceeded, t.reported.succeeded = v.completion(t, n, "minSucceededInstances", t.tasks)
 	t.tries = v.number(get(n, "taskRetryCount"), what+": taskRetryCount", 0, always)
 	if t.tries != 0 && j.gang {
 		v.warn("%s: taskRetryCount %d has no effect, as in OpenPAI: it needs gangAllocation: false in extras", what, t.tries)
@@ -267,9 +267,9 @@ func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 	t.memory = v.number(get(size, "memoryMB"), what+": memoryMB", leastMemory, leastMemory)
 	t.gpu = v.number(get(size, "gpu"), what+": gpu", 0, 0)
 	shm := get(n, "extraContainerOptions", "shmMB")
-	t.shm, t.told.shm = v.number(shm, what+": shmMB", usualShared2, 1), "0"
+	t.shm, t.reported.shm = v.number(shm, what+": shmMB", usualShared2, 1), "0"
 	if shm != nil {
-		t.told.shm = strconv.Itoa(t.shm)
+		t.reported.shm = strconv.Itoa(t.shm)
 	}
 	if ib := get(n, "extraContainerOptions", "infiniband"); ib != nil && ib.Value == "true" {
 		v.warn("%s: infiniband is not asked for; OpenPAI asked for one rdma/hca: name the resource of your cluster's device plugin in the pod", what)
@@ -290,20 +290,20 @@ func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 
 // completion returns a count of tasks, and its value in OpenPAI's variables. A missing, null or
 // zero field has the default, and -1 is never.
-func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) (count int, told string) {
+func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) (count int, reported string) {
 	count = v.number(get(n, "completion", field), "task role "+t.name+": "+field, fallback, -1)
 	if count == 0 {
 		count = fallback
 	}
-	told = strconv.Itoa(count)
+	reported = strconv.Itoa(count)
 	switch {
 	case count < 0:
-		return never, told
+		return never, reported
 	case count > t.tasks:
 		v.warn("task role %s: %s is %d, and there are %d instances, so it is never reached", t.name, field, count, t.tasks)
-		return never, told
+		return never, reported
 	}
-	return count, told
+	return count, reported
 }
 
 // early warns if there are several roles and the end of one of them ends the job.

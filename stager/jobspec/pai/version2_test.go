@@ -144,8 +144,8 @@ clean
 func TestNotificationsOfTheSecondFormat(t *testing.T) {
 	const subject = "jobStatusChangeNotification"
 	for _, tt := range []struct{ setting, want string }{
-		{"{succeeded: true, failed: true, running: false}", subject + " has no equivalent, and nobody is notified when the job is succeeded or failed: wait for the job by kubectl wait, or let your monitoring watch it"},
-		{"{running: true}", subject + " has no equivalent, and nobody is notified when the job is running: wait for the job by kubectl wait, or let your monitoring watch it"},
+		{"{succeeded: true, failed: true, running: false}", subject + " has no equivalent, and no one is notified when the job is succeeded or failed: wait for the job by kubectl wait, or let your monitoring watch it"},
+		{"{running: true}", subject + " has no equivalent, and no one is notified when the job is running: wait for the job by kubectl wait, or let your monitoring watch it"},
 		{"{succeeded: false}", ""},
 		{"{}", ""},
 		{"null", ""},

@@ -42,7 +42,7 @@ func (r *Reader) Parse(d *Document) (err error) {
 	root := p.node(-1, false)
 	p.toToken()
 	if !p.ended() {
-		p.fail(p.at, "the document goes on behind its end; is this line indented as it should be?")
+		p.fail(p.at, "unexpected text after the document; check the indentation of this line")
 	}
 	p.epilogue()
 	d.Root = root
@@ -140,7 +140,7 @@ func (p *parser) epilogue() {
 	for p.at < len(p.src) {
 		line := p.line()
 		if t := trimBlanks(line); len(t) > 0 && t[0] != '#' && !separator(line, "...") {
-			p.fail(p.at, "the document goes on behind its end (...); begin another with ---")
+			p.fail(p.at, "unexpected text after the end of the document (...); start another document with ---")
 		}
 		p.nextLine()
 	}
@@ -363,7 +363,7 @@ func (p *parser) behindValue() {
 	end := p.at
 	p.blanks()
 	if !p.lineEnds() {
-		p.fail(p.at, "something stands behind the end of a value; is a comma, a quote or a # missing?")
+		p.fail(p.at, "unexpected text after a value; a comma, a quote or a # may be missing")
 	}
 	p.at = end
 }

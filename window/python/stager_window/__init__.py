@@ -153,7 +153,7 @@ class _Reader:
         except StagerError as err:
             if err.code != http.client.GONE:
                 raise
-            _log.warning("%s: the lease had ended, the shard is delivered again: %s", shard, err)
+            _log.warning("%s: the lease had ended, the shard is redelivered: %s", shard, err)
 
     def _take_along(self) -> None:
         """Binds to a new connection what was leased on the one before."""
@@ -164,7 +164,7 @@ class _Reader:
                 if err.code != http.client.GONE:
                     raise
                 self.held.remove(shard)
-                _log.warning("%s: the lease ended with the connection, the shard is delivered again", shard)
+                _log.warning("%s: the lease ended with the connection, the shard is redelivered", shard)
 
     def close(self) -> None:
         """Gives back what is held, through no fault of the shards."""
@@ -293,7 +293,7 @@ def commit(
 
 def cursor(input: str, go_on: Any = None, *, socket: str | None = None) -> Dict[str, Any]:
     """Where the input stands: JSON to keep with a checkpoint. Given such a cursor, or a list of those
-    of all nodes, the input goes on there: every lease ends, and what came after is delivered again."""
+    of all nodes, the input goes on there: every lease ends, and what came after is redelivered."""
     return _call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{_quote(input)}/cursor", {}, go_on)[2]
 
 

@@ -69,7 +69,7 @@ func bubble(t *testing.T, cfg nfs3.Config, run func(t *testing.T, s *nfstest.Ser
 	})
 }
 
-func TestAServerThatAlwaysAsksToWaitIsGivenUp(t *testing.T) {
+func TestServerThatAlwaysDelaysIsGivenUp(t *testing.T) {
 	bubble(t, nfs3.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		for range 100 {
 			s.Next3(procRead, nfstest.Fault{Status: nfsv4.NFS4ERR_DELAY}) // JUKEBOX, under its later name
@@ -82,7 +82,7 @@ func TestAServerThatAlwaysAsksToWaitIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestCallersGiveUp(t *testing.T) {
+func TestCallersCancel(t *testing.T) {
 	bubble(t, nfs3.Config{Slots: 1}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		hold := make(chan struct{})
 		s.Next3(procRead, nfstest.Fault{Hold: hold})
@@ -102,7 +102,7 @@ func TestCallersGiveUp(t *testing.T) {
 }
 
 // A missing file is reported at once. Only an outdated cached handle causes a second request.
-func TestAMissingFileCostsOneLookup(t *testing.T) {
+func TestMissingFileCostsOneLookup(t *testing.T) {
 	bubble(t, nfs3.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		if _, err := c.Stat(t.Context(), "data/none"); remote.StatusOf(err) != remote.NoEnt {
 			t.Errorf("Stat: %v, want NOENT", err)
@@ -113,7 +113,7 @@ func TestAMissingFileCostsOneLookup(t *testing.T) {
 	})
 }
 
-func TestConnectionsBreakAllAtOnce(t *testing.T) {
+func TestConnectionsBreakTogether(t *testing.T) {
 	bubble(t, nfs3.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		for range 4 { // both connections are in use
 			if _, err := c.Stat(t.Context(), "data/file"); err != nil {

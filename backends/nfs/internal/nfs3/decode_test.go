@@ -51,7 +51,7 @@ func directory(t testing.TB) []byte {
 
 // The hand-written decoders read what generated code writes.
 
-func TestAnswersByHand(t *testing.T) {
+func TestResponsesByHand(t *testing.T) {
 	for _, data := range []string{"", "x", "bytes", "12345678"} {
 		b, known, err := decodeRead(rpc.NewDecoder(reading(t, data)), 1<<20)
 		if err != nil || !known || string(b.Data) != data || !b.EOF || b.Attr != want {

@@ -120,7 +120,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 	r.Uint32()
 	copy(v[:], r.Fixed(len(v)))
 	if r.Err() == nil && (wrote <= 0 || wrote > n) {
-		r.Fail(fmt.Errorf("of %d bytes it wrote %d", n, wrote))
+		r.Fail(fmt.Errorf("it wrote %[2]d of %[1]d bytes", n, wrote))
 	}
 	return wrote, v, remote.Malformed(r.Err())
 }

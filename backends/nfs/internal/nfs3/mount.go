@@ -16,7 +16,7 @@ const (
 )
 
 // ErrFlavor reports that an export requires a credential other than AUTH_SYS.
-var ErrFlavor = errors.New("the export wants Kerberos")
+var ErrFlavor = errors.New("the export requires Kerberos, which is not supported")
 
 // MountPort returns the port of the mount service, from the port mapper of the server.
 func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
@@ -26,7 +26,7 @@ func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
 	}
 	r, err := mapper.Call(ctx, msg)
 	if err != nil {
-		return 0, fmt.Errorf("the server's port mapper does not tell the port of the mount service (?mountport= says it): %w", err)
+		return 0, fmt.Errorf("the server's port mapper did not return the port of the mount service (set ?mountport=): %w", err)
 	}
 	defer r.Release()
 	port := int(r.Uint32())
@@ -34,7 +34,7 @@ func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
 		return 0, remote.Malformed(r.Err())
 	}
 	if port == 0 || port > 65535 {
-		return 0, errors.New("the server's port mapper knows of no mount service of version 3")
+		return 0, errors.New("the server's port mapper has no mount service of version 3")
 	}
 	return port, nil
 }

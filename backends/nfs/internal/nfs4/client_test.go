@@ -71,7 +71,7 @@ func reads(t *testing.T, f remote.File) {
 }
 
 // Every status that a server may return to any request at any time.
-func TestTheServerAsksToWait(t *testing.T) {
+func TestServerDelays(t *testing.T) {
 	for _, op := range []nfsv4.NfsOpnum4{nfsv4.OP_SEQUENCE, nfsv4.OP_PUTROOTFH, nfsv4.OP_LOOKUP, nfsv4.OP_OPEN, nfsv4.OP_READ, nfsv4.OP_GETATTR} {
 		for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_GRACE} {
 			if op == nfsv4.OP_SEQUENCE && status == nfsv4.NFS4ERR_GRACE {
@@ -92,7 +92,7 @@ func TestTheServerAsksToWait(t *testing.T) {
 	}
 }
 
-func TestTheServerAsksToWaitWhileAClientBegins(t *testing.T) {
+func TestServerDelaysWhileAClientStarts(t *testing.T) {
 	for _, op := range []nfsv4.NfsOpnum4{nfsv4.OP_EXCHANGE_ID, nfsv4.OP_CREATE_SESSION, nfsv4.OP_RECLAIM_COMPLETE, nfsv4.OP_GETATTR} {
 		synctest.Test(t, func(t *testing.T) {
 			s := nfstest.New()
@@ -109,7 +109,7 @@ func TestTheServerAsksToWaitWhileAClientBegins(t *testing.T) {
 	}
 }
 
-func TestAServerThatAlwaysAsksToWaitIsGivenUp(t *testing.T) {
+func TestServerThatAlwaysDelaysIsGivenUp(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		for range 100 {
 			s.Next(nfsv4.OP_OPEN, nfstest.Fault{Status: nfsv4.NFS4ERR_GRACE})
@@ -125,7 +125,7 @@ func TestAServerThatAlwaysAsksToWaitIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestALostSessionIsMadeAgainAndFilesStayOpen(t *testing.T) {
+func TestSessionLossKeepsFilesOpen(t *testing.T) {
 	for _, status := range []nfsv4.Nfsstat4{
 		nfsv4.NFS4ERR_BADSESSION, nfsv4.NFS4ERR_DEADSESSION, nfsv4.NFS4ERR_SEQ_MISORDERED, nfsv4.NFS4ERR_BADSLOT,
 		nfsv4.NFS4ERR_CONN_NOT_BOUND_TO_SESSION,
@@ -147,7 +147,7 @@ func TestALostSessionIsMadeAgainAndFilesStayOpen(t *testing.T) {
 	}
 }
 
-func TestASessionThatIsForgottenAgainAndAgain(t *testing.T) {
+func TestSessionForgottenRepeatedly(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, _ := open(t, c)
 		forget := nfstest.Fault{Status: nfsv4.NFS4ERR_BADSESSION}
@@ -178,7 +178,7 @@ func (o *offline) silent() {
 	o.off.Store(false)
 }
 
-func TestALeaseThatExpiredIsTakenAgain(t *testing.T) {
+func TestLeaseIsAcquiredAgainAfterExpiry(t *testing.T) {
 	stale := func(t *testing.T, b remote.Block, err error, _ remote.Attr) {
 		if remote.StatusOf(err) != remote.Stale {
 			t.Errorf("got %q, %v; want status STALE", b.Data, err)
@@ -235,7 +235,7 @@ func TestALeaseThatExpiredIsTakenAgain(t *testing.T) {
 	}
 }
 
-func TestAnIdleClientKeepsItsLease(t *testing.T) {
+func TestIdleClientKeepsItsLease(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, _ := open(t, c)
 		before := s.Count(nfsv4.OP_SEQUENCE)
@@ -250,7 +250,7 @@ func TestAnIdleClientKeepsItsLease(t *testing.T) {
 	})
 }
 
-func TestWhatWasRevokedIsOpenedAgain(t *testing.T) {
+func TestRevokedStateIsReopened(t *testing.T) {
 	for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_EXPIRED, nfsv4.NFS4ERR_ADMIN_REVOKED} {
 		bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 			f, _ := open(t, c)
@@ -269,7 +269,7 @@ func TestWhatWasRevokedIsOpenedAgain(t *testing.T) {
 	}
 }
 
-func TestARestartThatKeepsSessions(t *testing.T) {
+func TestRestartKeepsSessions(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, _ := open(t, c)
 		s.SetFlags(nfsv4.SEQ4_STATUS_RESTART_RECLAIM_NEEDED)
@@ -281,7 +281,7 @@ func TestARestartThatKeepsSessions(t *testing.T) {
 	})
 }
 
-func TestThereIsNoBackchannel(t *testing.T) {
+func TestSessionHasNoBackchannel(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, _ := open(t, c)
 		s.SetFlags(nfsv4.SEQ4_STATUS_CB_PATH_DOWN | nfsv4.SEQ4_STATUS_CB_PATH_DOWN_SESSION | nfsv4.SEQ4_STATUS_BACKCHANNEL_FAULT)
@@ -292,7 +292,7 @@ func TestThereIsNoBackchannel(t *testing.T) {
 	})
 }
 
-func TestAClientThatLostCountBeginsANewLife(t *testing.T) {
+func TestClientWithLostSequenceStartsANewSession(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, _ := open(t, c)
 		s.Next(nfsv4.OP_READ, nfstest.Fault{Do: s.ForgetSessions})
@@ -304,7 +304,7 @@ func TestAClientThatLostCountBeginsANewLife(t *testing.T) {
 	})
 }
 
-func TestWhatARestartLostIsSeenByTheVerifier(t *testing.T) {
+func TestVerifierDetectsDataLostByRestart(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		f, err := c.Create(t.Context(), "data/new")
 		if err != nil {
@@ -336,7 +336,7 @@ func TestWhatARestartLostIsSeenByTheVerifier(t *testing.T) {
 	})
 }
 
-func TestADirectoryThatGoesInCircles(t *testing.T) {
+func TestDirectoryCycleEnds(t *testing.T) {
 	for name, next := range map[string]func(cookie uint64) uint64{
 		"stands still": func(uint64) uint64 { return 3 },
 		"goes back":    func(uint64) uint64 { return 0 },
@@ -359,7 +359,7 @@ func TestADirectoryThatGoesInCircles(t *testing.T) {
 	}
 }
 
-func TestServersThatTakeAndGiveLess(t *testing.T) {
+func TestServersWithSmallLimits(t *testing.T) {
 	bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 		s.MaxRead, s.MaxWrite = 5, 7
 		_, b, err := c.Open(t.Context(), "data/file", 2, 10, true)

@@ -183,7 +183,7 @@ func (r *results) next(op nfsv4.NfsOpnum4) error {
 	case r.Err() != nil:
 		return remote.Malformed(r.Err())
 	case got != op && got != nfsv4.OP_ILLEGAL:
-		return remote.Malformed(fmt.Errorf("it answers %s where %s was asked", opName(got), opName(op)))
+		return remote.Malformed(fmt.Errorf("it returned %s for %s", opName(got), opName(op)))
 	case status != remote.OK:
 		return &remote.Error{Status: status, Op: opName(op)}
 	}
@@ -241,14 +241,14 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 		if w := d.Uint32(); i < 2 {
 			mask[i] = w
 		} else if w != 0 {
-			d.Fail(fmt.Errorf("attributes come that were not asked for"))
+			d.Fail(fmt.Errorf("unrequested attributes"))
 		}
 		if d.Err() != nil {
 			return a, remote.Malformed(d.Err())
 		}
 	}
 	if mask[0]&^attributes[0] != 0 || mask[1]&^attributes[1] != 0 {
-		return a, remote.Malformed(fmt.Errorf("attributes come that were not asked for"))
+		return a, remote.Malformed(fmt.Errorf("unrequested attributes"))
 	}
 	v := rpc.NewDecoder(d.Opaque(maxAttributes))
 	has := func(bit int) bool { return mask[bit/32]&(1<<(bit%32)) != 0 }

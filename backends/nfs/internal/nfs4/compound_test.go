@@ -105,7 +105,7 @@ func decodeReading(data []byte) (remote.Block, error) {
 	return r.read(1 << 20)
 }
 
-func TestAnswersByHand(t *testing.T) {
+func TestResponsesByHand(t *testing.T) {
 	for _, data := range []string{"", "x", "bytes", "12345678"} {
 		b, err := decodeReading(reading(t, data))
 		if err != nil || string(b.Data) != data || !b.EOF || b.Attr != sample {
@@ -136,7 +136,7 @@ func TestErrorsOfOneOperation(t *testing.T) {
 		&nfsv4.NfsResop4_OP_PUTFH{Opputfh: nfsv4.Putfh4res{Status: nfsv4.NFS4ERR_NOENT}},
 	}})
 	_, err := decodeReading(answer)
-	if remote.StatusOf(err) != remote.NoEnt || err.Error() != "PUTFH answers NFS4ERR_NOENT" {
+	if remote.StatusOf(err) != remote.NoEnt || err.Error() != "PUTFH returned NFS4ERR_NOENT" {
 		t.Errorf("got %v", err)
 	}
 	r := begin(&rpc.Reply{Decoder: *rpc.NewDecoder(encode(t, &nfsv4.Compound4res{Status: nfsv4.NFS4ERR_MINOR_VERS_MISMATCH}))})

@@ -75,7 +75,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 		r.Uint32() // whether it is durable: COMMIT follows in any case
 		copy(v[:], r.Fixed(len(v)))
 		if r.Err() == nil && (wrote <= 0 || wrote > n) {
-			r.Fail(fmt.Errorf("of %d bytes it wrote %d", n, wrote))
+			r.Fail(fmt.Errorf("it wrote %[2]d of %[1]d bytes", n, wrote))
 		}
 		return remote.Malformed(r.Err())
 	})
@@ -147,7 +147,7 @@ func (f *file) closeLater() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := f.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			f.c.cfg.Log.Debug("a file stays open at the server", "path", f.path, "error", err)
+			f.c.cfg.Log.Debug("cannot close a file, it stays open at the server", "path", f.path, "error", err)
 		}
 	}()
 }

@@ -20,7 +20,7 @@ func (c *Client) do(ctx context.Context, q *compound) (*results, error) {
 		if !lost {
 			return r, err
 		}
-		c.cfg.Log.Debug("the server forgot the session; making another", "error", err)
+		c.cfg.Log.Debug("session lost, creating a new one", "error", err)
 		if tries > 0 {
 			if err := pause.Sleep(ctx); err != nil {
 				return nil, err
@@ -48,7 +48,7 @@ func (c *Client) within(ctx context.Context, s *session, q *compound) (r *result
 			// The server executed the request but did not cache the response, as requested.
 			if q.keep {
 				r.Release()
-				return nil, false, &rpc.BrokenError{Err: errors.New("the answer was lost with a connection")}
+				return nil, false, &rpc.BrokenError{Err: errors.New("the response was lost with the connection")}
 			}
 		default:
 			return r, false, nil

@@ -19,7 +19,7 @@ import (
 
 // A request that is not idempotent is executed once, even if its response is lost with the
 // connection.
-func TestAnswersAreLost(t *testing.T) {
+func TestResponsesLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		op      nfsv4.NfsOpnum4
 		do      func(ctx context.Context, c *nfs4.Client) error
@@ -90,7 +90,7 @@ func TestAnswersAreLost(t *testing.T) {
 	}
 }
 
-func TestTheAnswerThatMakesASessionIsLost(t *testing.T) {
+func TestSessionResponseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := nfstest.New()
 		s.Next(nfsv4.OP_EXCHANGE_ID, nfstest.Fault{Cut: nfstest.CutAfter})
@@ -107,7 +107,7 @@ func TestTheAnswerThatMakesASessionIsLost(t *testing.T) {
 
 // If a caller gives up, its slot must not be used before the response arrives or is known to be
 // lost.
-func TestCallersGiveUp(t *testing.T) {
+func TestCallersCancel(t *testing.T) {
 	for name, end := range map[string]func(s *nfstest.Server, release func()){
 		"the answer comes late":     func(_ *nfstest.Server, release func()) { time.Sleep(5 * time.Second); release() },
 		"the connection is cut":     func(s *nfstest.Server, release func()) { s.CutAll(); release() },
@@ -145,7 +145,7 @@ func TestCallersGiveUp(t *testing.T) {
 
 // The server caches the response to an abandoned request. It must not be taken for the response to
 // the next request on the slot.
-func TestAnAnswerThatNobodyWaitedForIsNotTheNextOnes(t *testing.T) {
+func TestResponseOfACanceledRequestIsDiscarded(t *testing.T) {
 	for _, cut := range []nfstest.Cut{nfstest.CutBefore, nfstest.CutAfter} {
 		bubble(t, nfs4.Config{Slots: 1}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 			hold := make(chan struct{})

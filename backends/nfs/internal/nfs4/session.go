@@ -87,7 +87,7 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 			return s, err
 		}
 	}
-	return nil, errors.New("the server forgets its clients as soon as it met them")
+	return nil, errors.New("the server forgets its clients immediately")
 }
 
 // exchangeID registers the client.
@@ -157,7 +157,7 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	}
 	slots := min(int(fore.CaMaxrequests), c.cfg.Slots)
 	if slots < 1 || s.maxOps < 16 || s.maxRead < 4<<10 || s.maxWrite < 4<<10 {
-		return nil, remote.Malformed(fmt.Errorf("it grants %d requests at once of %d operations and %d bytes", slots, s.maxOps, s.maxWrite))
+		return nil, remote.Malformed(fmt.Errorf("it grants %d concurrent requests of %d operations and %d bytes", slots, s.maxOps, s.maxWrite))
 	}
 	s.highest = uint32(slots - 1)
 	s.free = make(chan *slot, slots)
@@ -246,7 +246,7 @@ func (c *Client) keepAlive(ctx context.Context) {
 		if err == nil {
 			r.Release()
 		} else {
-			c.cfg.Log.Debug("the lease could not be renewed", "error", err)
+			c.cfg.Log.Debug("cannot renew the lease", "error", err)
 		}
 	}
 }

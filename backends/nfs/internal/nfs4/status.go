@@ -37,14 +37,14 @@ func (c *Client) noticed(s *session, flags uint32) {
 		}
 	}
 	if len(names) > 0 {
-		c.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "the NFS server says that "+strings.Join(names, ", that "))
+		c.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "NFS server reports: "+strings.Join(names, ", "))
 	}
 	if flags&^was&nfsv4.SEQ4_STATUS_RESTART_RECLAIM_NEEDED != 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.lease.Load()))
 			defer cancel()
 			if _, err := c.reclaimComplete(ctx, s); err != nil {
-				c.cfg.Log.Debug("the server could not be told that nothing is reclaimed", "error", err)
+				c.cfg.Log.Debug("cannot complete reclaim", "error", err)
 			}
 		}()
 	}

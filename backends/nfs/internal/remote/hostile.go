@@ -5,7 +5,7 @@ import "errors"
 // FormatError reports that a message of the server is malformed.
 type FormatError struct{ Err error }
 
-func (e *FormatError) Error() string { return "the server's answer makes no sense: " + e.Err.Error() }
+func (e *FormatError) Error() string { return "invalid response from the server: " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
@@ -28,7 +28,7 @@ func (p *Pages) Next(cookie uint64) error {
 		p.seen = map[uint64]bool{0: true}
 	}
 	if p.seen[cookie] {
-		return Malformed(errors.New("a directory goes on, but not behind where it was"))
+		return Malformed(errors.New("a directory listing does not advance"))
 	}
 	p.seen[cookie] = true
 	return nil

@@ -61,7 +61,7 @@ func (e *Error) Error() string {
 	if !ok {
 		name = fmt.Sprintf("status %d", e.Status)
 	}
-	return e.Op + " answers " + name
+	return e.Op + " returned " + name
 }
 
 // StatusOf returns the status in the chain of err, or OK if there is none.
@@ -74,4 +74,4 @@ func StatusOf(err error) Status {
 }
 
 // ErrType reports that a name has another type.
-var ErrType = errors.New("this is of another type")
+var ErrType = errors.New("wrong file type")

@@ -17,7 +17,7 @@ const (
 )
 
 // ErrBusy reports that the server kept asking the client to wait.
-var ErrBusy = errors.New("the server keeps asking to wait, as it does after its restart or when it is overloaded")
+var ErrBusy = errors.New("the server keeps asking to retry later, as after a restart or when overloaded")
 
 // Wait is the backoff of one request whose server returns Delay or Grace: from 50 milliseconds to 5
 // seconds, and 25 seconds in total. The zero value is ready to use.

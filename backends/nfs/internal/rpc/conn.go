@@ -88,9 +88,9 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("the server did not answer for %v", c.opts.Silence)
+		err = fmt.Errorf("the server did not respond for %v", c.opts.Silence)
 	} else if errors.Is(err, io.EOF) {
-		err = errors.New("the server closed it")
+		err = errors.New("closed by the server")
 	}
 	c.err = &BrokenError{err}
 	close(c.done)
@@ -164,7 +164,7 @@ func (c *Conn) Start(msg *Encoder) (*Call, error) {
 	}
 	if _, twice := c.pending[xid]; twice {
 		c.mu.Unlock()
-		return nil, fmt.Errorf("message %d is under way already", xid)
+		return nil, fmt.Errorf("message %d is already in flight", xid)
 	}
 	if len(c.pending) == 0 {
 		c.watchLocked(true)
@@ -267,7 +267,7 @@ func readRecord(in io.Reader, limit int) ([]byte, error) {
 		word := binary.BigEndian.Uint32(mark[:])
 		n, last := int(word&^(1<<31)), word>>31 == 1
 		if n > limit-len(record) {
-			return nil, fmt.Errorf("the server sends a message of %d bytes, and at most %d were expected", len(record)+n, limit)
+			return nil, fmt.Errorf("the server sent a message of %d bytes, want at most %d", len(record)+n, limit)
 		}
 		at := len(record)
 		if record == nil {

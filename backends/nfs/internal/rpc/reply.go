@@ -6,7 +6,7 @@ import "fmt"
 type MismatchError struct{ Low, High uint32 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("the server speaks versions %d to %d of the program", e.Low, e.High)
+	return fmt.Sprintf("the server supports versions %d to %d of the program", e.Low, e.High)
 }
 
 // DeniedError reports that the server rejects the credential.
@@ -15,12 +15,12 @@ type DeniedError struct{ Why uint32 }
 func (e *DeniedError) Error() string {
 	why, known := map[uint32]string{
 		1: "the credential is malformed", 2: "a new credential is needed", 5: "a stronger credential is needed",
-		13: "it wants Kerberos", 14: "it wants Kerberos",
+		13: "it requires Kerberos", 14: "it requires Kerberos",
 	}[e.Why]
 	if !known {
 		why = fmt.Sprintf("reason %d", e.Why)
 	}
-	return "the server refuses the credential: " + why
+	return "the server rejected the credential: " + why
 }
 
 // RefusedError reports that the server rejected the call.
@@ -28,13 +28,13 @@ type RefusedError struct{ Stat uint32 }
 
 func (e *RefusedError) Error() string {
 	why, known := map[uint32]string{
-		1: "it does not serve this program", 3: "it does not have this procedure",
+		1: "it does not serve this program", 3: "it does not support this procedure",
 		4: "it could not decode the arguments", 5: "it had an internal error",
 	}[e.Stat]
 	if !known {
 		why = fmt.Sprintf("reason %d", e.Stat)
 	}
-	return "the server refuses the call: " + why
+	return "the server rejected the call: " + why
 }
 
 // accepted decodes a reply after its type, up to the results.

@@ -91,7 +91,7 @@ func call(ctx context.Context, c *Client, arg uint32) (uint32, error) {
 	return v, r.Err()
 }
 
-func TestAnswersComeInAnyOrder(t *testing.T) {
+func TestResponsesArriveInAnyOrder(t *testing.T) {
 	c := client(t, serve(t, func(c net.Conn) {
 		var waiting [][2]uint32
 		for {
@@ -126,15 +126,15 @@ func TestAnswersComeInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestWhatServersAnswer(t *testing.T) {
+func TestRepliesOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(xid uint32) []byte
 		want   string
 	}{
 		"mismatch":     {func(x uint32) []byte { return reply(x, 2, 3, 4) }, "versions 3 to 4"},
 		"no program":   {func(x uint32) []byte { return reply(x, 1) }, "does not serve this program"},
-		"short":        {func(x uint32) []byte { return reply(x) }, "shorter"},
-		"short result": {func(x uint32) []byte { return reply(x, 0) }, "shorter"},
+		"short":        {func(x uint32) []byte { return reply(x) }, "truncated"},
+		"short result": {func(x uint32) []byte { return reply(x, 0) }, "truncated"},
 		"too long":     {func(uint32) []byte { return []byte{0xff, 0xff, 0xff, 0xff} }, "at most"},
 		"hangs up":     {func(uint32) []byte { return nil }, "closed"},
 		"half":         {func(x uint32) []byte { return reply(x, 0, 1)[:10] }, "unexpected EOF"},
@@ -164,7 +164,7 @@ func TestWhatServersAnswer(t *testing.T) {
 	}
 }
 
-func TestASilentConnectionIsGivenUp(t *testing.T) { synctest.Test(t, silentConnection) }
+func TestConnectionSilenceTimesOut(t *testing.T) { synctest.Test(t, silentConnection) }
 
 func silentConnection(t *testing.T) {
 	var conns atomic.Int32
@@ -183,7 +183,7 @@ func silentConnection(t *testing.T) {
 	began := time.Now()
 	_, err := call(t.Context(), c, 5)
 	var broken *BrokenError
-	if !errors.As(err, &broken) || !strings.Contains(err.Error(), "did not answer for 50ms") {
+	if !errors.As(err, &broken) || !strings.Contains(err.Error(), "did not respond for 50ms") {
 		t.Errorf("a silent server: %v", err)
 	}
 	if took := time.Since(began); took != 50*time.Millisecond {
@@ -198,7 +198,7 @@ func silentConnection(t *testing.T) {
 	}
 }
 
-func TestACancelledCallGoesOn(t *testing.T) {
+func TestCallCanceledStillCompletes(t *testing.T) {
 	release := make(chan struct{})
 	c := client(t, serve(t, func(c net.Conn) {
 		for {

@@ -69,7 +69,7 @@ func (e *Encoder) Len() int { return len(e.b) }
 func (e *Encoder) Bytes() []byte { return e.b }
 
 // ErrShort reports that a message ends before its contents.
-var ErrShort = errors.New("the message is shorter than what it should hold")
+var ErrShort = errors.New("the message is truncated")
 
 // Decoder reads one message. It keeps its first error and then reads zeros, so a caller may read a
 // whole structure before checking the error.
@@ -140,7 +140,7 @@ func (d *Decoder) Uint64() uint64 {
 func (d *Decoder) Opaque(limit int) []byte {
 	n := d.Uint32()
 	if d.err == nil && uint64(n) > uint64(limit) {
-		d.err = fmt.Errorf("%d bytes where at most %d may be", n, limit)
+		d.err = fmt.Errorf("%d bytes, want at most %d", n, limit)
 	}
 	p := d.Fixed(int(n))
 	d.Fixed(int(-n & 3))

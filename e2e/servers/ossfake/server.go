@@ -1,4 +1,4 @@
-package ossdouble
+package ossfake
 
 import (
 	"crypto/rand"
@@ -76,7 +76,7 @@ func Start(opts Options) (_ *Server, err error) {
 	}
 	for _, name := range slices.Concat(opts.Public, opts.Versions) {
 		if s.buckets[name] == nil {
-			return nil, fmt.Errorf("%q is none of the buckets", name)
+			return nil, fmt.Errorf("unknown bucket %q", name)
 		}
 		s.buckets[name].public = s.buckets[name].public || slices.Contains(opts.Public, name)
 		if slices.Contains(opts.Versions, name) {

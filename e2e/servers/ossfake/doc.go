@@ -1,4 +1,4 @@
-// Package ossdouble is a server that speaks Alibaba Cloud's OSS as far as a mover of
+// Package ossfake is a server that speaks Alibaba Cloud's OSS as far as a mover of
 // objects needs it. It stands in for the service because nothing else that can run
 // on a machine of one's own does: servers of S3 reject its requests, and emulators
 // check no signature.
@@ -17,4 +17,4 @@
 //
 // Objects lie as files in a directory, so their size is that of the disk; what
 // describes them lies in memory and goes with the server.
-package ossdouble
+package ossfake

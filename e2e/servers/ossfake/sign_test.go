@@ -1,4 +1,4 @@
-package ossdouble
+package ossfake
 
 import (
 	"encoding/xml"
@@ -119,7 +119,7 @@ func do(t *testing.T, r *http.Request) (int, string, http.Header) {
 	return res.StatusCode, string(text), res.Header
 }
 
-func TestWhatIsNotSignedAsItIsSentIsRefused(t *testing.T) {
+func TestRequestIsRejectedIfSignatureDiffers(t *testing.T) {
 	s := start(t)
 	for _, version := range []string{"v1", "v4"} {
 		for _, tt := range []struct {
@@ -157,7 +157,7 @@ func TestWhatIsNotSignedAsItIsSentIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnybodyMayReadAPublicBucketAndDoNothingElse(t *testing.T) {
+func TestPublicBucketIsReadOnlyForAnonymous(t *testing.T) {
 	s := start(t)
 	if status, code, _ := do(t, s.request(t, "v4", http.MethodPut, "open", "k", "", "bytes")); status != http.StatusOK {
 		t.Fatal(status, code)
@@ -183,7 +183,7 @@ func TestAnybodyMayReadAPublicBucketAndDoNothingElse(t *testing.T) {
 	}
 }
 
-func TestARangeThatIsDislikedBringsTheWholeObject(t *testing.T) {
+func TestRangeInvalidReturnsTheWholeObject(t *testing.T) {
 	s := start(t)
 	do(t, s.request(t, "v4", http.MethodPut, "test", "k", "", "0123456789"))
 	for _, tt := range []struct {

@@ -50,7 +50,7 @@ func TestServerStartsAgain(t *testing.T) {
 
 // Bytes that arrived on an idle connection were once taken for the response to the next request,
 // which then had the bytes of another object.
-func TestUnaskedAnswers(t *testing.T) {
+func TestUnsolicitedResponses(t *testing.T) {
 	config, roots := certificate(t)
 	for _, scheme := range []string{"http", "https"} {
 		for _, unasked := range []string{second, waited, "x"} {
@@ -67,7 +67,7 @@ func TestUnaskedAnswers(t *testing.T) {
 				forever("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthird")(secured(p, scheme, config))
 			})
 			g.transport.TLSClientConfig = &tls.Config{RootCAs: roots}
-			g = newGetter(t, scheme+"://example.com", g.transport)
+			g = newClient(t, scheme+"://example.com", g.transport)
 			get(t.Context(), g, "GET", uri) //nolint:errcheck // below it shows
 			if len(g.idle) != 1 || !g.idle[0].unused() {
 				t.Errorf("%s: %d connections are idle, want 1 that is silent", scheme, len(g.idle))
@@ -83,7 +83,7 @@ func TestUnaskedAnswers(t *testing.T) {
 
 // Over TLS, an unsolicited response may have arrived together with the previous one, where checking
 // the socket does not find it.
-func TestUnaskedAnswerInTheSameWrite(t *testing.T) {
+func TestUnsolicitedResponseInTheSameWrite(t *testing.T) {
 	config, roots := certificate(t)
 	g, s := scripted(t, pairOfSockets, func(p *peer) {
 		held := &holding{Conn: p.Conn}
@@ -99,7 +99,7 @@ func TestUnaskedAnswerInTheSameWrite(t *testing.T) {
 		forever("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthird")(secured(p, "https", config))
 	})
 	g.transport.TLSClientConfig = &tls.Config{RootCAs: roots}
-	g = newGetter(t, "https://example.com", g.transport)
+	g = newClient(t, "https://example.com", g.transport)
 	for _, want := range []string{"first", "third"} {
 		if _, body, err := get(t.Context(), g, "GET", uri); body != want || err != nil {
 			t.Errorf("it is %q, %v, want %q", body, err, want)

@@ -1,4 +1,4 @@
-package ossdouble
+package ossfake
 
 import (
 	"crypto/md5" // what ETags are made of

@@ -54,16 +54,16 @@ func TestSchemes(t *testing.T) {
 			_, port, _ := net.SplitHostPort(addr)
 			return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
 		}
-		if status, _, err := get(t.Context(), newGetter(t, tt.base, transport), "GET", tt.base+"/key"); status != tt.status || !tt.check(err) {
+		if status, _, err := get(t.Context(), newClient(t, tt.base, transport), "GET", tt.base+"/key"); status != tt.status || !tt.check(err) {
 			t.Errorf("%s: it is %d, %v; want %d", tt.name, status, err, tt.status)
 		}
 	}
 }
 
-func TestHandshakeTakesTooLong(t *testing.T) {
+func TestHandshakeTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, s := scripted(t, pairOfPipes, func(p *peer) { drain(p) })
-		g = newGetter(t, "https://store.example", g.transport)
+		g = newClient(t, "https://store.example", g.transport)
 		began := time.Now()
 		_, _, err := get(t.Context(), g, "GET", uri)
 		if got, want := time.Since(began), g.transport.TLSHandshakeTimeout; !errors.Is(err, context.DeadlineExceeded) || NoResponse(err) != backends.Unavailable || got != want {
@@ -77,7 +77,7 @@ func TestPorts(t *testing.T) {
 	for base, want := range map[string]string{
 		"http://h": "h:80", "https://h": "h:443", "http://h:443": "h:443", "https://h:80": "h:80", "https://[::1]": "[::1]:443",
 	} {
-		if got := newGetter(t, base, new(http.Transport)).address; got != want {
+		if got := newClient(t, base, new(http.Transport)).address; got != want {
 			t.Errorf("%s is at %s, want %s", base, got, want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	transport.Proxy = http.ProxyURL(at)
-	g := newGetter(t, "http://store.example", transport)
+	g := newClient(t, "http://store.example", transport)
 	if _, body, err := get(t.Context(), g, "GET", uri); body != "the proxy, of "+uri || err != nil {
 		t.Errorf("it is %q, %v; want %q", body, err, "the proxy, of "+uri)
 	}
@@ -119,7 +119,7 @@ func TestBodiesAreSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		transport.Proxy = proxy
-		g := newGetter(t, srv.URL, transport)
+		g := newClient(t, srv.URL, transport)
 		connections := make(map[string]bool)
 		for _, tt := range []struct{ method, body, want string }{
 			{"PUT", "bytes", "PUT of 5: bytes, <nil>"},

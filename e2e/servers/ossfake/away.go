@@ -1,4 +1,4 @@
-package ossdouble
+package ossfake
 
 import (
 	"context"

@@ -23,7 +23,7 @@ import (
 )
 
 // openDouble opens a directory of an in-memory server.
-func openDouble(ctx context.Context, s *nfstest.Server, directory, params string) (*backends.Store, error) {
+func openFake(ctx context.Context, s *nfstest.Server, directory, params string) (*backends.Store, error) {
 	values, err := url.ParseQuery(params)
 	if err != nil {
 		return nil, err
@@ -59,12 +59,12 @@ func openDouble(ctx context.Context, s *nfstest.Server, directory, params string
 
 // eachDouble runs a test in virtual time with both versions, against a server that has the
 // directory data.
-func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
+func eachFake(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
 	eachVersion(t, func(t *testing.T, vers string) {
 		synctest.Test(t, func(t *testing.T) {
 			s := nfstest.New()
 			s.Mkdir("data")
-			store, err := openDouble(t.Context(), s, "data", vers+params)
+			store, err := openFake(t.Context(), s, "data", vers+params)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string,
 }
 
 // The conformance tests that also run against a real server, for machines without one.
-func TestContractWithADouble(t *testing.T) {
+func TestContractWithAFake(t *testing.T) {
 	// Generated code of version 3 accepts only ASCII names, so only a real server tests version 3.
 	for _, params := range []string{"vers=4.1", "vers=4.1&rsize=32KiB&slots=3&conns=1"} {
 		t.Run(params, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestContractWithADouble(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) *backends.Store {
 				s := nfstest.New()
 				s.Mkdir("data")
-				store, err := openDouble(t.Context(), s, "data", params)
+				store, err := openFake(t.Context(), s, "data", params)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -109,8 +109,8 @@ func next(s *nfstest.Server, vers string, op nfsv4.NfsOpnum4, proc uint32, fault
 }
 
 // A server that crashes before written data is durable still accepts COMMIT after its restart.
-func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
-	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+func TestWriteRepeatsDataLostByRestart(t *testing.T) {
+	eachFake(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		const size = 100_000
 		want := conformance.ContentsOf("k", size).Bytes()
 		next(s, vers, nfsv4.OP_COMMIT, 21, nfstest.Fault{Do: s.Restart}, nfstest.Fault{Do: s.Restart})
@@ -132,8 +132,8 @@ func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
 	})
 }
 
-func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
-	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+func TestStreamWithLostPartIsNotCommitted(t *testing.T) {
+	eachFake(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		b, prefix := store.Backend()
 		w, err := b.Create(t.Context(), prefix+"k", backends.CreateOptions{Size: -1})
 		if err != nil {
@@ -160,8 +160,8 @@ func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
 
 // A handle may become invalid although the file exists: the export was moved, or the server
 // renumbered its files.
-func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
-	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+func TestStaleHandleIsLookedUpAgain(t *testing.T) {
+	eachFake(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		want := conformance.ContentsOf("k", 50_000).Bytes()
 		s.WriteFile("data/k", want)
 		for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_STALE, nfsv4.NFS4ERR_BADHANDLE} {
@@ -180,8 +180,8 @@ func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 
 // Version 3 caches handles of directories. A replaced directory was once taken for a removed one,
 // and its files were silently missing.
-func TestADirectoryIsReplaced(t *testing.T) {
-	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+func TestDirectoryIsReplaced(t *testing.T) {
+	eachFake(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("data/directory/old", nil)
 		if got := keys(t, store, ""); got != "directory/old" {
 			t.Errorf("got %q, want the first file", got)
@@ -224,8 +224,8 @@ func skipped(t *testing.T, store *backends.Store) string {
 	return strings.Join(got, " ")
 }
 
-func TestVersion3AsksToWait(t *testing.T) {
-	eachDouble(t, "", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+func TestVersion3Delays(t *testing.T) {
+	eachFake(t, "", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("data/k", []byte("x"))
 		next(s, vers, nfsv4.OP_READ, 6, nfstest.Refuse(nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_DELAY)...)
 		start := time.Now()
@@ -239,7 +239,7 @@ func TestVersion3AsksToWait(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+	eachFake(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("secret/k", []byte("secret"))
 		s.WriteFile("data/v1/a", []byte("a"))
 		s.WriteFile("data/v1/b0", []byte("b0"))
@@ -288,7 +288,7 @@ func TestLinks(t *testing.T) {
 			s.Symlink(to, "data/"+link)
 			for _, key := range []string{link, link + "/k"} {
 				_, err := store.Stat(t.Context(), key)
-				if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "outside of the directory") {
+				if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "outside of the URL's directory") {
 					t.Errorf("Stat(%q): %v, want kind unsupported", key, err)
 				}
 			}
@@ -304,12 +304,12 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-func TestAStoreBehindALink(t *testing.T) {
+func TestStoreBehindALink(t *testing.T) {
 	eachVersion(t, func(t *testing.T, vers string) {
 		s := nfstest.New()
 		s.WriteFile("sets/v7/k", []byte("x"))
 		s.Symlink("v7", "sets/current")
-		store, err := openDouble(t.Context(), s, "sets/current", vers)
+		store, err := openFake(t.Context(), s, "sets/current", vers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,8 +320,8 @@ func TestAStoreBehindALink(t *testing.T) {
 	})
 }
 
-func TestGroupsAreTold(t *testing.T) {
-	eachDouble(t, "&uid=7&gid=8&gids=9,10", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+func TestGroupsAreSent(t *testing.T) {
+	eachFake(t, "&uid=7&gid=8&gids=9,10", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
 		_, _ = store.Stat(t.Context(), "k") // any request
 		if got := s.Credential(); got.Uid != 7 || got.Gid != 8 || !slices.Equal(got.Gids, []uint32{9, 10}) {
 			t.Errorf("the server was told %+v, want 7, 8 and 9, 10", got)
