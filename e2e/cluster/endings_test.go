@@ -110,6 +110,31 @@ var endings = []row{
 		},
 	},
 	{
+		// 100 MiB at 2 MiB/s take 50 s, which is more than the 30 s that Kubernetes gives. The
+		// grace period is what the volume needs at this rate, and neither that nor ten minutes.
+		name: "grace-by-bandwidth",
+		annotations: []string{
+			"plan-yaml: {apiVersion: stager.dev/v1alpha1, kind: StagePlan, metadata: {name: slow}, spec: {limits: {bandwidth: 2Mi}}}",
+			"out.ckpt: /out -> $BUCKET/ckpt/ ? commit=checkpoint&size=150Mi&minBandwidth=2Mi",
+		},
+		job: "backoffLimit: 0\n", pod: "restartPolicy: Never\n",
+		main: `mkdir /out/step-1.tmp; echo "weights 1" >/out/step-1.tmp/model
+		dd if=/dev/zero of=/out/step-1.tmp/optimizer bs=1M count=100; mv /out/step-1.tmp /out/step-1
+		echo saved; while :; do sleep 1; done`,
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "", "saved")
+			const path, want = "jsonpath={.spec.terminationGracePeriodSeconds}", "115" // 75 s, quietPeriod and 30 s
+			if got, err := j.c.kubectl(t.Context(), "", "get", "pod", pod, "-o", path); err != nil || got != want {
+				t.Errorf("the grace period is %q, %v, want %s", got, err, want)
+			}
+			if text, err := j.stored("ckpt/step-00000001/COMMIT.json"); err == nil {
+				t.Errorf("step 1 is saved before the pod is deleted, which shows nothing: %s", text)
+			}
+			j.deletes(t, pod)
+		},
+		ends: "Failed", failed: 1, model: "weights 1\n",
+	},
+	{
 		name:        "job-deadline",
 		annotations: []string{atTheEnd}, pod: "restartPolicy: Never\n",
 		main: save + `save 1; echo begun; while :; do sleep 1; done`,
