@@ -49,7 +49,7 @@ func TestErrorsOfARealServer(t *testing.T) {
 			{"data/", "SMB_USERNAME=nobody-else", false, backends.Permission, "wrong user name or password"},
 			{"data/", "SMB_PASSWORD=", false, backends.Permission, "no user and password were found"},
 			{"readonly/", "", true, backends.Permission, "read-only"},
-			{"data/?mapchars=off", "", true, backends.Invalid, `SMB has no ':' in names`},
+			{"data/?mapchars=off", "", true, backends.Invalid, `SMB does not allow ':' in names`},
 		} {
 			store := openLive(t, s, tt.path, tt.changed)
 			var err error
