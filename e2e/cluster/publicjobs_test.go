@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPublicJobs converts every job of OpenPAI's repository with the command, and asks the
+// TestPublicJobs converts public jobs of OpenPAI's repository with the command, and asks the
 // API server, strictly, for all that comes of them. Which of them are refused is in the
 // table of package pai.
 func TestPublicJobs(t *testing.T) {

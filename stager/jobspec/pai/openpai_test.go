@@ -28,7 +28,7 @@ var partial = map[string]string{
 // leastConverted is the share of whole jobs that must be converted, in percent.
 const leastConverted = 95
 
-// TestPublicJobs converts every job in the history of OpenPAI's repository. The table next to them
+// TestPublicJobs converts public jobs from the history of OpenPAI's repository. The table next to them
 // lists for each file what it becomes, or the sentence that refuses it.
 func TestPublicJobs(t *testing.T) {
 	opts := here
