@@ -40,7 +40,7 @@ var moreLosses = []loss{
 	},
 	{
 		name: "a program reads the log", plan: window("", ""), args: []string{"--log-format", "json"}, setup: func(q *quiet) { q.shards(1) },
-		work: func(q *quiet) { q.take(1) }, status: `"name":"train"`, log: []string{`"window is open",.*"limit":1048576,`}, code: 0, term: true,
+		work: func(q *quiet) { q.take(1) }, status: `"name":"train"`, log: []string{`"window open",.*"limit":1048576,`}, code: 0, term: true,
 	},
 	{
 		name: "a packing is verified that was made with another seed", args: []string{"pack", "--verify", "--shuffle", "2", "URL/src/", "URL/to/"},
@@ -50,12 +50,12 @@ var moreLosses = []loss{
 				q.t.Fatalf("%v: %s", err, out)
 			}
 		},
-		log: []string{`"shard-000000.tar" differs: its bytes`, "it is not whole"}, code: 76,
+		log: []string{`"shard-000000.tar" differs: its bytes`, "the copy is incomplete"}, code: 76,
 	},
 	{
 		name: "an archive has more directories than fit into the limit", args: []string{"prefetch", "--unpack", "auto", "--max-bytes", "1Mi", "URL/src/", "DIR/to"},
 		setup: func(q *quiet) { q.directories(5000) },
-		log:   []string{"many.tar.gz: with .* bytes would be here, but at most 1048576 are allowed"}, code: 78,
+		log:   []string{"many.tar.gz: unpacking .* would use .* bytes, but at most 1048576 are allowed"}, code: 78,
 	},
 	{
 		name: "what is pushed has a FIFO and a socket", args: []string{"push", "DIR/src", "URL/to/"},

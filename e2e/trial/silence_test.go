@@ -88,7 +88,7 @@ var losses = []loss{
 	{
 		name: "a dry run of prune", args: []string{"prune", "--dry-run", "--last", "1", "URL/ckpt/"},
 		setup: func(q *quiet) { q.push(1, "aaaa"); q.push(2, "bbbb") },
-		log:   []string{"an older step would be removed.* step=step-00000001", "would go.* steps=1"}, code: 0,
+		log:   []string{"an older step would be removed.* step=step-00000001", "would be removed.* steps=1"}, code: 0,
 	},
 	{
 		name: "a step of a later version", args: []string{"prune", "--last", "1", "URL/ckpt/"},
