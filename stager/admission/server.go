@@ -113,7 +113,7 @@ func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(co
 			wait = againAfter
 			m.failures.WithLabelValues(what).Inc()
 			if !failing {
-				s.Log.Error("cannot refresh the "+what+" up to date; trying again", "error", err)
+				s.Log.Error("cannot refresh the "+what+"; trying again", "error", err)
 			}
 			failing = true
 		case failing && err == nil:

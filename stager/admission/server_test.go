@@ -155,7 +155,7 @@ func TestSyncFailuresAreCountedAndLoggedOnce(t *testing.T) {
 				t.Errorf("metrics have no %s:\n%s", want, w.Body)
 			}
 		}
-		for _, words := range []string{"cannot bring the certificate up to date; trying again", "the certificate can be brought up to date again"} {
+		for _, words := range []string{"cannot refresh the certificate; trying again", "the certificate can be refreshed again"} {
 			if got := strings.Count(said.String(), words); got != 1 {
 				t.Errorf("the log has %q %d times, want once:\n%s", words, got, &said)
 			}

@@ -115,9 +115,9 @@ func TestErrorsAreTranslated(t *testing.T) {
 		{"KRB Error: (37) KRB_AP_ERR_SKEW Clock skew too great", backends.Permission, "clocks"},
 		{"KRB Error: (32) KRB_AP_ERR_TKT_EXPIRED Ticket expired", backends.Permission, "kinit"},
 		{"cannot login, no user credentials available and no valid existing session", backends.Permission, "kinit"},
-		{"KDC_ERR_PREAUTH_FAILED Pre-authentication information was invalid", backends.Permission, "anew"},
+		{"KDC_ERR_PREAUTH_FAILED Pre-authentication information was invalid", backends.Permission, "again"},
 		{"requesting: when requesting for nn/h: KRB Error: (7) KDC_ERR_S_PRINCIPAL_UNKNOWN Server not found", backends.Permission, "no service nn/h:"},
-		{"[Root cause: Networking_Error] error communicating with KDC EXAMPLE.ORG: …", backends.Unavailable, "answers"},
+		{"[Root cause: Networking_Error] error communicating with KDC EXAMPLE.ORG: …", backends.Unavailable, "no Kerberos server"},
 		{"something else", backends.Permission, "something else"},
 	} {
 		cause := errors.New(tt.text)
