@@ -14,7 +14,7 @@ import (
 
 // The page names the functions that a shard, a checkpoint and a plan pass. A renamed function
 // must be renamed there.
-func TestTheArchitecturePageNamesFunctionsThatExist(t *testing.T) {
+func TestArchitecturePageNamesExistingFunctions(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // "stager commit --wait" returned 0 for a step that was only provisional: rank 0 alone had
 // committed, or the step was provisional already when the trainer committed it. Then the commit
 // did nothing. Every combination of who has files, who commits and when is tried.
-func TestWaitAfterCommitTellsFinalFromProvisional(t *testing.T) {
+func TestWaitAfterCommitDistinguishesProvisional(t *testing.T) {
 	for _, nodes := range []int{0, 2, 3} { // 0: a single node
 		for _, files := range []string{"all nodes", "node 0"} {
 			for _, commits := range []string{"all nodes", "node 0", "node 0 twice", "node 0 for all", "node 1 for all"} {
