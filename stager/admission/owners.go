@@ -78,6 +78,9 @@ func (o *Owners) Find(namespace string, owner Owner) (object []byte, err error) 
 		return f.object, f.err
 	}
 	found, err, _ := o.fetching.Do(key, func() (any, error) {
+		if f, ok := o.kept(key); ok { // another one has fetched it since
+			return f.object, f.err
+		}
 		object, err := o.read(path, owner)
 		o.keep(key, ownerFound{object, err, time.Now().Add(ownerKept)})
 		return object, err
