@@ -53,7 +53,7 @@ func TestNoticeFile(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		name := filepath.Join(dir, "notice")
-		time.AfterFunc(time.Minute, func() {
+		time.AfterFunc(time.Minute+every/2, func() { // between two polls, neither of which reads half of it
 			if err := os.WriteFile(name, []byte(time.Now().Add(2*time.Minute).Format(time.RFC3339)), 0o600); err != nil {
 				t.Error(err)
 			}
