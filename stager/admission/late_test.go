@@ -87,7 +87,7 @@ func TestRequestCompletesBesideSlowOnes(t *testing.T) {
 	})
 }
 
-// A request that waits too long for its turn is told so, and its connection serves the next one. The
+// A request that waits too long for its turn gets an answer, and its connection serves the next. The
 // server used to reset the connection, because the deadline for the body had passed.
 func TestRequestWaitingTooLongIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
