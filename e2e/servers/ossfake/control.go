@@ -23,7 +23,7 @@ type Token struct {
 
 // NewToken makes a credential that is good for so long.
 func (s *Server) NewToken(ttl time.Duration) Token {
-	t := Token{"Success", "STS." + rand.Text()[:16], rand.Text(), rand.Text() + "+/=", time.Now().Add(ttl).UTC()}
+	t := Token{"Success", "STS." + rand.Text()[:16], rand.Text(), rand.Text() + "+/=", s.now().Add(ttl).UTC()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys[t.AccessKeyID] = credential{secret: t.AccessKeySecret, token: t.SecurityToken, expires: t.Expiration}

@@ -29,6 +29,8 @@ type Options struct {
 	Versions []string // those of Buckets with versioning
 	// Cert and Key are PEM files of a certificate; both empty for plain HTTP.
 	Cert, Key string
+	// Now is the clock that requests and tokens are judged by; nil: time.Now.
+	Now func() time.Time
 }
 
 // Server is a running double.
@@ -40,6 +42,7 @@ type Server struct {
 	SecretKey string
 
 	dir  string
+	now  func() time.Time
 	tls  *tls.Config  // nil: plain HTTP
 	back *http.Server // behind Control
 
@@ -57,7 +60,7 @@ type Server struct {
 // Start starts a server on free ports of this machine.
 func Start(opts Options) (_ *Server, err error) {
 	s := &Server{
-		Region: opts.Region, dir: opts.Dir, AccessKey: "LTAI" + rand.Text()[:16], SecretKey: rand.Text(),
+		Region: opts.Region, dir: opts.Dir, now: opts.Now, AccessKey: "LTAI" + rand.Text()[:16], SecretKey: rand.Text(),
 		buckets: make(map[string]*bucket), keys: make(map[string]credential), counts: make(map[string]int), ttl: time.Hour,
 	}
 	defer func() {
@@ -67,6 +70,9 @@ func Start(opts Options) (_ *Server, err error) {
 	}()
 	if s.Region == "" {
 		s.Region = "cn-hangzhou"
+	}
+	if s.now == nil {
+		s.now = time.Now
 	}
 	if len(opts.Buckets) == 0 {
 		opts.Buckets = []string{"test"}

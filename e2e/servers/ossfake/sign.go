@@ -43,6 +43,7 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 		id, want string
 		sign     func(secret string) string
 		at       time.Time
+		v        *v4 // nil for signature V1
 		err      error
 	)
 	switch scheme, rest, _ := strings.Cut(auth, " "); scheme {
@@ -57,7 +58,6 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 		at, err = http.ParseTime(r.Header.Get("Date"))
 		sign = func(secret string) string { return signV1(secret, r, bucket, key) }
 	case "OSS4-HMAC-SHA256":
-		var v *v4
 		if v, err = s.parseV4(r, rest); err != nil {
 			return "", err
 		}
@@ -69,8 +69,11 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 	if err != nil {
 		return "", fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
 	}
-	if d := time.Since(at); d > skew || d < -skew {
+	if d := s.now().Sub(at); d > skew || d < -skew {
 		return "", fail(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
+	}
+	if v != nil && v.day != at.UTC().Format("20060102") {
+		return "", fail(http.StatusBadRequest, "InvalidArgument", "The Credential field's date is not that of the request.")
 	}
 	s.mu.Lock()
 	cred, known := s.keys[id]
@@ -82,7 +85,7 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 		return "", fail(http.StatusForbidden, "InvalidSecurityToken", "The security token you provided is invalid.")
 	case !hmac.Equal([]byte(sign(cred.secret)), []byte(want)):
 		return "", fail(http.StatusForbidden, "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
-	case token != "" && time.Now().After(cred.expires):
+	case token != "" && s.now().After(cred.expires):
 		return "", fail(http.StatusForbidden, "SecurityTokenExpired", "The security token you provided has expired.")
 	}
 	return id, nil
@@ -141,8 +144,6 @@ func (s *Server) parseV4(r *http.Request, text string) (*v4, error) {
 	switch {
 	case err != nil:
 		return nil, fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
-	case v.day != v.at.UTC().Format("20060102"):
-		return nil, fail(http.StatusBadRequest, "InvalidArgument", "The Credential field's date is not that of the request.")
 	case v.region != s.Region:
 		return nil, fail(http.StatusBadRequest, "InvalidArgument", "Invalid signing region in Authorization header.")
 	case r.Header.Get("x-oss-content-sha256") != "UNSIGNED-PAYLOAD":

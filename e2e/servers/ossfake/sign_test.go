@@ -59,7 +59,13 @@ func TestSignatureV4IsThatOfAlibabasClients(t *testing.T) {
 
 func start(t *testing.T) *Server {
 	t.Helper()
-	s, err := Start(Options{Dir: t.TempDir(), Buckets: []string{"test", "open"}, Public: []string{"open"}})
+	return startAt(t, time.Now)
+}
+
+// startAt starts a server whose clock is now.
+func startAt(t *testing.T, now func() time.Time) *Server {
+	t.Helper()
+	s, err := Start(Options{Dir: t.TempDir(), Buckets: []string{"test", "open"}, Public: []string{"open"}, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,15 +90,16 @@ func (s *Server) request(t *testing.T, version, method, bucket, key, query, body
 
 func (s *Server) sign(t *testing.T, r *http.Request, version, bucket, key string) {
 	t.Helper()
+	now := s.now().UTC()
 	if r.Header.Get("Date") == "" {
-		r.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+		r.Header.Set("Date", now.Format(http.TimeFormat))
 	}
 	if version == "v1" {
 		r.Header.Set("Authorization", "OSS "+s.AccessKey+":"+signV1(s.SecretKey, r, bucket, key))
 		return
 	}
 	r.Header.Set("x-oss-content-sha256", "UNSIGNED-PAYLOAD")
-	scope := "Credential=" + s.AccessKey + "/" + time.Now().UTC().Format("20060102") + "/" + s.Region + "/oss/aliyun_v4_request,Signature="
+	scope := "Credential=" + s.AccessKey + "/" + now.Format("20060102") + "/" + s.Region + "/oss/aliyun_v4_request,Signature="
 	v, err := s.parseV4(r, scope+"x")
 	if err != nil {
 		t.Fatal(err)
@@ -119,40 +126,61 @@ func do(t *testing.T, r *http.Request) (int, string, http.Header) {
 	return res.StatusCode, string(text), res.Header
 }
 
+// The clock is set: 16 minutes before five past midnight was another day, so for ten minutes
+// of each night an old request was refused for its scope and not for its age.
 func TestRequestIsRejectedIfSignatureDiffers(t *testing.T) {
-	s := start(t)
-	for _, version := range []string{"v1", "v4"} {
-		for _, tt := range []struct {
-			name, code string
-			tamper     func(r *http.Request)
-		}{
-			{"as it was signed", "", func(*http.Request) {}},
-			{"another key", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.Path += "x"; r.URL.RawPath = "" }},
-			{"another bucket", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.Path = "/open/k"; r.URL.RawPath = "" }},
-			{"another method", "SignatureDoesNotMatch", func(r *http.Request) { r.Method = http.MethodDelete }},
-			{"one more header of OSS", "SignatureDoesNotMatch", func(r *http.Request) { r.Header.Set("x-oss-meta-a", "b") }},
-			{"a content type", "SignatureDoesNotMatch", func(r *http.Request) { r.Header.Set("Content-Type", "a/b") }},
-			{"an upload's part", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.RawQuery = "partNumber=1&uploadId=x" }},
-			{"an unknown parameter", "NotImplemented", func(r *http.Request) { r.URL.RawQuery = "acl" }},
-			{"another's token", "InvalidSecurityToken", func(r *http.Request) { r.Header.Set("x-oss-security-token", "t") }},
-			{"another's key", "InvalidAccessKeyId", func(r *http.Request) {
-				r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), s.AccessKey, "nobody", 1))
-			}},
-			{"an old date", "RequestTimeTooSkewed", func(r *http.Request) {
-				r.Header.Set("Date", time.Now().Add(-16*time.Minute).UTC().Format(http.TimeFormat))
-			}},
-			{"a date a little off", "SignatureDoesNotMatch", func(r *http.Request) {
-				r.Header.Set("Date", time.Now().Add(2*time.Second).UTC().Format(http.TimeFormat))
-			}},
-			{"no signature", "AccessDenied", func(r *http.Request) { r.Header.Del("Authorization") }},
-			{"a strange scheme", "AccessDenied", func(r *http.Request) { r.Header.Set("Authorization", "AWS4-HMAC-SHA256 x") }},
-		} {
-			r := s.request(t, version, http.MethodPut, "test", "a/k", "", "bytes")
-			tt.tamper(r)
-			status, code, _ := do(t, r)
-			if tt.code == "" && status != http.StatusOK || tt.code != "" && code != tt.code {
-				t.Errorf("%s, %s: got %d %q, want %q", version, tt.name, status, code, tt.code)
+	for _, at := range []time.Time{
+		time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC),
+		time.Date(2026, 3, 14, 0, 5, 0, 0, time.UTC),
+		time.Date(2026, 3, 13, 23, 55, 0, 0, time.UTC),
+	} {
+		t.Run(at.Format("15h04"), func(t *testing.T) {
+			s := startAt(t, func() time.Time { return at })
+			for _, version := range []string{"v1", "v4"} {
+				testSignature(t, s, version, at)
 			}
+		})
+	}
+}
+
+func testSignature(t *testing.T, s *Server, version string, now time.Time) {
+	t.Helper()
+	for _, tt := range []struct {
+		name, code string
+		tamper     func(r *http.Request)
+	}{
+		{"as it was signed", "", func(*http.Request) {}},
+		{"another key", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.Path += "x"; r.URL.RawPath = "" }},
+		{"another bucket", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.Path = "/open/k"; r.URL.RawPath = "" }},
+		{"another method", "SignatureDoesNotMatch", func(r *http.Request) { r.Method = http.MethodDelete }},
+		{"one more header of OSS", "SignatureDoesNotMatch", func(r *http.Request) { r.Header.Set("x-oss-meta-a", "b") }},
+		{"a content type", "SignatureDoesNotMatch", func(r *http.Request) { r.Header.Set("Content-Type", "a/b") }},
+		{"an upload's part", "SignatureDoesNotMatch", func(r *http.Request) { r.URL.RawQuery = "partNumber=1&uploadId=x" }},
+		{"an unknown parameter", "NotImplemented", func(r *http.Request) { r.URL.RawQuery = "acl" }},
+		{"another's token", "InvalidSecurityToken", func(r *http.Request) { r.Header.Set("x-oss-security-token", "t") }},
+		{"another's key", "InvalidAccessKeyId", func(r *http.Request) {
+			r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), s.AccessKey, "nobody", 1))
+		}},
+		{"an old date", "RequestTimeTooSkewed", func(r *http.Request) {
+			r.Header.Set("Date", now.Add(-16*time.Minute).UTC().Format(http.TimeFormat))
+		}},
+		{"a date to come", "RequestTimeTooSkewed", func(r *http.Request) {
+			r.Header.Set("Date", now.Add(16*time.Minute).UTC().Format(http.TimeFormat))
+		}},
+		{"a date a little off", "SignatureDoesNotMatch", func(r *http.Request) {
+			r.Header.Set("Date", now.Add(2*time.Second).UTC().Format(http.TimeFormat))
+		}},
+		{"a scope of another day", map[string]string{"v4": "InvalidArgument"}[version], func(r *http.Request) {
+			r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), now.Format("/20060102/"), "/20260301/", 1))
+		}},
+		{"no signature", "AccessDenied", func(r *http.Request) { r.Header.Del("Authorization") }},
+		{"a strange scheme", "AccessDenied", func(r *http.Request) { r.Header.Set("Authorization", "AWS4-HMAC-SHA256 x") }},
+	} {
+		r := s.request(t, version, http.MethodPut, "test", "a/k", "", "bytes")
+		tt.tamper(r)
+		status, code, _ := do(t, r)
+		if tt.code == "" && status != http.StatusOK || tt.code != "" && code != tt.code {
+			t.Errorf("%s, %s: got %d %q, want %q", version, tt.name, status, code, tt.code)
 		}
 	}
 }
