@@ -5,6 +5,7 @@
 package preemption
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,7 +44,8 @@ func Check(source string) error {
 // It returns ctx's error if ctx ends first. If a URL does not respond, Wait logs this once and
 // retries.
 //
-// A file is a notice if it exists. A URL returns a notice with status 200 and a body that is a time
+// A file is a notice if it exists. If it contains neither of the texts below, its writer may not have
+// finished, so it is one only when the next poll finds the same text. A URL returns a notice with status 200 and a body that is a time
 // or TRUE. Both may contain {"action": …, "time": …}, or only a time in RFC 3339 format.
 func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, error) {
 	w := &watcher{source: source, client: &http.Client{Transport: &http.Transport{}, Timeout: patient}}
@@ -77,6 +79,7 @@ type watcher struct {
 	client *http.Client
 	token  string    // for the URL, if its cloud requires one
 	until  time.Time // the token is valid, or no new one is requested
+	seen   []byte    // the text of the file at the last poll, if it was no notice yet; nil: none
 }
 
 // check polls once.
@@ -84,6 +87,8 @@ func (w *watcher) check(ctx context.Context) (came bool, at time.Time, err error
 	if !filepath.IsAbs(w.source) {
 		return w.poll(ctx)
 	}
+	before := w.seen
+	w.seen = nil
 	text, err := readFile(w.source)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, at, nil
@@ -91,8 +96,11 @@ func (w *watcher) check(ctx context.Context) (came bool, at time.Time, err error
 	if err != nil {
 		return false, at, err
 	}
-	_, at = read(text)
-	return true, at, nil
+	if came, at = read(text); came {
+		return true, at, nil
+	}
+	w.seen = text
+	return before != nil && bytes.Equal(before, text), at, nil
 }
 
 // readFile reads the beginning of a file. Others who can write to the directory may replace the

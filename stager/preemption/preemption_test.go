@@ -49,11 +49,65 @@ func TestSourcesAreStrict(t *testing.T) {
 	}
 }
 
+// A poll may meet the notice at any moment while it is written. The time in it is used whatever was
+// there at the poll before: an empty file was once a notice without a time.
 func TestNoticeFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		text  func(at time.Time) string
+		polls int // after the first one that finds the whole text
+		timed bool
+	}{
+		"time":        {func(at time.Time) string { return at.Format(time.RFC3339) }, 0, true},
+		"time, line":  {func(at time.Time) string { return at.Format(time.RFC3339) + "\n" }, 0, true},
+		"action":      {func(at time.Time) string { return `{"action":"stop","time":"` + at.Format(time.RFC3339) + `"}` }, 0, true},
+		"action only": {func(time.Time) string { return `{"action":"stop"}` }, 0, false},
+		"true":        {func(time.Time) string { return "TRUE" }, 0, false},
+		"empty":       {func(time.Time) string { return "" }, 1, false},
+		"other text":  {func(time.Time) string { return "the machine goes down" }, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			end := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+			text := tt.text(end)
+			for written := range len(text) + 1 { // so much of it is there at the first poll
+				file := filepath.Join(dir, "notice")
+				w := &watcher{source: file}
+				if came, _, err := w.check(t.Context()); came || err != nil {
+					t.Fatalf("%s: without a file got %t (%v), want no notice", name, came, err)
+				}
+				var at time.Time
+				polls := 0
+				for came := false; !came; polls++ {
+					if polls == 1 {
+						written = len(text)
+					}
+					if polls > 5 {
+						t.Fatalf("%s, %d bytes at first: got no notice in %d polls, want one", name, written, polls)
+					}
+					if err := os.WriteFile(file, []byte(text[:written]), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					var err error
+					if came, at, err = w.check(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if most := tt.polls + 2; polls > most || tt.timed != at.Equal(end) {
+					t.Errorf("%s, %d bytes at first: got %v after %d polls, want %v: %t, after at most %d", name, written, at, polls, end, tt.timed, most)
+				}
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestWaitReturnsTheTimeLeft(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		name := filepath.Join(dir, "notice")
-		time.AfterFunc(time.Minute+every/2, func() { // between two polls, neither of which reads half of it
+		time.AfterFunc(time.Minute+every/2, func() { // between two polls
 			if err := os.WriteFile(name, []byte(time.Now().Add(2*time.Minute).Format(time.RFC3339)), 0o600); err != nil {
 				t.Error(err)
 			}
@@ -117,7 +171,9 @@ func TestWaitReadsABoundedRegularFile(t *testing.T) {
 		t.Errorf("a FIFO: got %v, %v; want an error", came, err)
 	}
 	w.source = hole
-	if came, at, err := w.check(t.Context()); !came || !at.IsZero() || err != nil {
-		t.Errorf("a hole: got %v, %v, %v; want a notice without a time", came, at, err)
+	for _, want := range []bool{false, true} { // the second poll finds it unchanged
+		if came, at, err := w.check(t.Context()); came != want || !at.IsZero() || err != nil {
+			t.Errorf("a hole: got %t, %v, %v; want %t, without a time", came, at, err, want)
+		}
 	}
 }
