@@ -24,6 +24,8 @@ type Report struct {
 	KilledReaders, KilledStager int
 	PeakBytes, Window           int64
 	Looks                       int
+	VolumePeak                  int64 // bytes of the whole volume, if it was sampled
+	VolumeLooks                 int
 	Seconds                     float64
 	StagerExit                  int
 }
@@ -95,6 +97,7 @@ func (r *Report) Broken() (broken []string) {
 	check(r.Wrong == 0, "%d shards had other bytes than the source's", r.Wrong)
 	check(r.Redelivered <= r.KilledReaders, "%d deliveries were repeated, and %d readers were killed", r.Redelivered, r.KilledReaders)
 	check(r.PeakBytes <= r.Window, "%d bytes were on disk and the limit is %d", r.PeakBytes, r.Window)
+	check(r.VolumePeak <= r.Window, "%d bytes of the volume were in use and the limit is %d", r.VolumePeak, r.Window)
 	check(r.StagerExit == 0, "stager ended with code %d", r.StagerExit)
 	return broken
 }
@@ -111,6 +114,9 @@ func (r *Report) Print(w io.Writer) error {
 	row("acknowledged twice", r.Twice, "")
 	row("wrong bytes", r.Wrong, "by SHA-256")
 	row("peak on disk", humanize.IBytes(uint64(r.PeakBytes)), fmt.Sprintf("seen from outside in %d looks, with unlinked open files", r.Looks))
+	if r.VolumeLooks > 0 {
+		row("peak of the volume", humanize.IBytes(uint64(r.VolumePeak)), fmt.Sprintf("in %d samples, with directories, journal and reports", r.VolumeLooks))
+	}
 	row("window limit", humanize.IBytes(uint64(r.Window)), "")
 	row("seconds", fmt.Sprintf("%.1f", r.Seconds), "")
 	return t.Flush()

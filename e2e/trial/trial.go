@@ -40,13 +40,16 @@ type Config struct {
 	Outputs     string                           // YAML of the plan's outputs, or ""
 	During      func(delivered, total int) error // called a few times a second; may be nil
 	Say         func(format string, args ...any) // tells of each kill
+	// Used returns how many bytes of the file system at Work/volume are in use, all at one instant. It is
+	// sampled while the trial runs, if it is not nil.
+	Used func() (int64, error)
 }
 
 // Run carries a trial out. An error means that it could not be; what was proved is
 // in the Report.
 func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	t := &trial{
-		Config: cfg, socket: filepath.Join(cfg.Work, "s.sock"), data: filepath.Join(cfg.Work, "data"),
+		Config: cfg, socket: filepath.Join(cfg.Work, "s.sock"), data: filepath.Join(cfg.Work, "volume", "data"),
 		records: filepath.Join(cfg.Work, "records"), exited: make(chan int, cfg.Readers),
 		readers: make([]*process, cfg.Readers), total: len(cfg.Shards) * cfg.Epochs * max(cfg.Groups, 1),
 	}
@@ -63,6 +66,13 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	watcher := &Watcher{Dir: t.data}
 	var watch sync.WaitGroup
 	watch.Go(func() { watcher.Run(watching) })
+	var volume sampled
+	if t.Used != nil {
+		if err := volume.begin(t.Used); err != nil {
+			return nil, err
+		}
+		watch.Go(func() { volume.run(watching) })
+	}
 
 	started := time.Now()
 	if err := t.startStager(); err != nil {
@@ -89,8 +99,9 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	}
 	report.Seconds = time.Since(started).Seconds()
 	report.PeakBytes, report.Looks = watcher.Peak()
+	report.VolumePeak, report.VolumeLooks = volume.peak, volume.looks
 	report.StagerExit = code
-	return report, nil
+	return report, volume.err
 }
 
 type trial struct {

@@ -133,6 +133,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	if cfg.ReaderCmd == nil {
 		cfg.ReaderCmd = readerCmd
 	}
+	judge := onVolume(t, &cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	report, err = Run(ctx, cfg)
@@ -151,6 +152,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	judge(string(said))
 	return report, string(said)
 }
 

@@ -96,3 +96,34 @@ func bookkeeping(path string) bool {
 	name := filepath.Base(path)
 	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "sample.json") || strings.HasPrefix(name, "cursor") || strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges") || strings.HasSuffix(name, ".tree.of")
 }
+
+// sampled is the space that a volume has in use, sampled every 20 ms against what was in use at the
+// beginning. It counts all that the window causes: directories, journal and reports, too.
+type sampled struct {
+	used        func() (int64, error)
+	first, peak int64
+	looks       int
+	err         error // of the first sample that failed
+}
+
+func (s *sampled) begin(used func() (int64, error)) (err error) {
+	s.used = used
+	s.first, err = used()
+	return err
+}
+
+// run samples until ctx ends. The figures may be read when it has returned.
+func (s *sampled) run(ctx context.Context) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for s.err == nil {
+		now, err := s.used()
+		s.peak, s.err = max(s.peak, now-s.first), err
+		s.looks++
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
