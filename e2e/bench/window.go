@@ -126,7 +126,7 @@ func (t *trainer) serve(dir string, env []string, address string) error {
 // script is a program in Python.
 func (t *trainer) script(args ...string) *exec.Cmd {
 	cmd := exec.Command(t.python.Python, append([]string{"-B", filepath.Join(t.scripts, args[0])}, args[1:]...)...) //nolint:noctx // measure runs it
-	client := beside("../../window/python")
+	client := beside("../../python")
 	cmd.Env = append(append(os.Environ(), t.env...), "PYTHONPATH="+t.python.Path+string(os.PathListSeparator)+client)
 	return cmd
 }

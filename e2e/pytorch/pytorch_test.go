@@ -125,7 +125,7 @@ func (l *lab) command(socket string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
 	l.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, l.trainer.Python, append([]string{"-B", "testdata/train.py", strconv.Itoa(epochs)}, args...)...)
-	client, err := filepath.Abs(filepath.Join("..", "..", "window", "python"))
+	client, err := filepath.Abs(filepath.Join("..", "..", "python"))
 	if err != nil {
 		l.t.Fatal(err)
 	}

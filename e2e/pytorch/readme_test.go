@@ -45,7 +45,7 @@ func loaderLines(t *testing.T) (python, shell []string) {
 // What stands before and after the README's lines. Each ends by printing how many samples
 // there were.
 var around = []struct{ of, before, after string }{
-	{"wds.DataPipeline", "import webdataset as wds\nfrom stager_window import shards\nepoch = 0\n", "\nprint(sum(1 for _ in ds))\n"},
+	{"wds.DataPipeline", "import webdataset as wds\nfrom stager import shards\nepoch = 0\n", "\nprint(sum(1 for _ in ds))\n"},
 	{"pipe:curl", "import webdataset as wds\n", // 1,000 are far more than there are
 		"\nprint(sum(1 for _ in wds.WebDataset(urls[:40], shardshuffle=False)))\n"},
 	{"in batches(", "import sys; sys.path.append('EXAMPLES')\nfrom generator import batches\nepoch, state = 0, 0\n" +
@@ -107,7 +107,7 @@ func (l *lab) runs(t *testing.T, name string, args ...string) string {
 		t.Fatal(err)
 	}
 	l.await(t, socket)
-	examples, err := filepath.Abs(filepath.Join("..", "..", "window", "python", "examples"))
+	examples, err := filepath.Abs(filepath.Join("..", "..", "python", "examples"))
 	if err != nil {
 		t.Fatal(err)
 	}

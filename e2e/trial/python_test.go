@@ -19,7 +19,7 @@ func python(t *testing.T, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := servers.Python()
 	live.Require(t, "python", err)
-	client, err := filepath.Abs(filepath.Join("..", "..", "window", "python"))
+	client, err := filepath.Abs(filepath.Join("..", "..", "python"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,8 +110,19 @@ func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", a.Metrics)
-	return http.MaxBytesHandler(mux, longestBody)
+	bounded := http.MaxBytesHandler(mux, longestBody)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(versionHeader, version)
+		bounded.ServeHTTP(w, r)
+	})
 }
+
+// versionHeader is in every response, so that a client detects a daemon that it does not fit. The
+// version increases when a client of the version before would fail or lose data.
+const (
+	versionHeader = "Stager-Api"
+	version       = "1"
+)
 
 func (a *API) ready(w http.ResponseWriter, _ *http.Request) {
 	s := a.Snapshot()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from stager_window import shards
+from stager import shards
 
 seen = sum(os.path.getsize(path) > 0 for path in shards("train"))
 if seen != int(sys.argv[1]):

@@ -37,9 +37,9 @@ class Window(torch.utils.data.IterableDataset):
     """The shards that a worker gets of a window, as WebDataset wants them."""
 
     def __iter__(self):
-        from stager_window import shards
+        from stager import shards
 
-        return ({"url": path} for path in shards(args.source))
+        return ({"url": path} for path in shards(args.source, ack_lag=0))
 
 
 def pair(sample):
@@ -112,7 +112,7 @@ if (seen, total) != (args.images, args.sum):
     raise SystemExit(f"{seen} images came, of checksums {total}; want {args.images} of {args.sum}")
 result = {"images": seen, "seconds": ended - began, "first": first, "waited": waited, "onDisk": most[0]}
 if args.kind == "window":
-    from stager_window import status
+    from stager import status
 
     readers = [r for i in status()["inputs"] for r in i["window"]["readers"]]
     result["starved"] = sum(sum(r["waits"].values()) for r in readers)

@@ -16,7 +16,7 @@ import sys
 import torch
 import webdataset as wds
 
-from stager_window import commit, resume, shards
+from stager import commit, resume, shards
 
 epochs, output, restored = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 kill = int(sys.argv[4]) if len(sys.argv) > 4 else None

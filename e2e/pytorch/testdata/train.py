@@ -20,7 +20,7 @@ import sys
 import torch
 import webdataset as wds
 
-from stager_window import cursor, shards
+from stager import cursor, shards
 
 args = argparse.ArgumentParser()
 args.add_argument("epochs", type=int)
@@ -46,7 +46,7 @@ class Source(torch.utils.data.IterableDataset):
                     yield {"url": os.path.join(args.directory, line.strip())}
             return
         with open(notes, "w") as f:
-            for path in shards("train", epoch=self.epoch):
+            for path in shards("train", epoch=self.epoch, ack_lag=0):
                 if self.epoch == args.kill and path.position == 20:
                     os.kill(os.getpid(), signal.SIGKILL)
                 print(os.path.basename(path).split("-", 2)[2], file=f, flush=True)

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 
-from stager_window import shards
+from stager import shards
 
 _, socket, input, reader, epochs, record_path, pace = sys.argv
 late = False
@@ -20,10 +20,10 @@ class Late(logging.Handler):
 
     def emit(self, message: logging.LogRecord) -> None:
         global late
-        late = late or "delivered again" in message.getMessage()
+        late = late or "redelivered" in message.getMessage()
 
 
-logging.getLogger("stager_window").addHandler(Late())
+logging.getLogger("stager").addHandler(Late())
 with open(record_path, "a") as record:
 
     def note(what, **more):

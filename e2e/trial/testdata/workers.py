@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 
-from stager_window import StagerError, cursor, shards, status
+from stager import StagerError, cursor, shards, status
 
 
 def give_up(source):

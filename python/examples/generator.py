@@ -7,7 +7,7 @@
 
 A sample is what has one name before its first dot: of a tar shard as WebDataset packs
 it, or of a directory (window: {items: directories} or bundles). It comes as a dictionary of
-bytes by the rest of the name. Copy this file and change it; it needs stager_window
+bytes by the rest of the name. Copy this file and change it; it needs stager
 and nothing else.
 
     python3 generator.py train 2 64           # two epochs in batches of 64: prints their samples
@@ -18,7 +18,7 @@ import os
 import sys
 import tarfile
 
-from stager_window import shards
+from stager import shards
 
 
 def files(path):
