@@ -21,25 +21,37 @@ func at(parts ...string) place { return parts }
 
 func (p place) in(parts ...string) place { return append(slices.Clip(p), parts...) }
 
-var escapes = strings.NewReplacer("~", "~0", "/", "~1")
-
 func (p place) String() string {
-	escaped := make([]string, len(p))
+	text := make([]byte, 0, 128)
 	for i, part := range p {
-		if strings.ContainsAny(part, "~/") {
-			part = escapes.Replace(part)
+		if i > 0 {
+			text = append(text, '/')
 		}
-		escaped[i] = part
+		for j := range len(part) {
+			switch c := part[j]; c {
+			case '~':
+				text = append(text, "~0"...)
+			case '/':
+				text = append(text, "~1"...)
+			default:
+				text = append(text, c)
+			}
+		}
 	}
-	return strings.Join(escaped, "/")
+	return string(text)
 }
 
-func parsePlace(text string) place {
-	parts := strings.Split(text, "/")
-	for i, part := range parts {
-		parts[i] = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+func parsePlace(text string) place { return appendPlace(nil, text) }
+
+// appendPlace appends the parts of a place in a record to p.
+func appendPlace(p place, text string) place {
+	for part := range strings.SplitSeq(text, "/") {
+		if strings.IndexByte(part, '~') >= 0 {
+			part = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+		}
+		p = append(p, part)
 	}
-	return parts
+	return p
 }
 
 // itemKey splits a part that identifies a list item into field and value.
@@ -90,6 +102,9 @@ func (b *branch) child(part string) *branch {
 		}
 	}
 	c := &branch{part: part}
+	if b.children == nil {
+		b.children = make([]*branch, 0, 4)
+	}
 	b.children = append(b.children, c)
 	return c
 }
@@ -130,9 +145,10 @@ func (b *branch) build() any {
 	return m
 }
 
-// sum returns a digest of all changes.
-func (b *branch) sum() string {
-	sum := sha256.Sum256(b.spell(make([]byte, 0, 4<<10)))
+// sum returns a digest of all changes. It uses and keeps a buffer.
+func (b *branch) sum(buffer *[]byte) string {
+	*buffer = b.spell((*buffer)[:0])
+	sum := sha256.Sum256(*buffer)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -186,14 +202,18 @@ type record struct {
 
 // applier writes a branch into a document, or only fills in the record.
 type applier struct {
-	edit *yamledit.Editor
-	rec  *record // nil: write
+	edit    *yamledit.Editor
+	rec     *record // nil: write
+	checked bool    // all nodes are editable
 }
 
 // apply writes the changes of b into n, the node at p.
 func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
-	editable(n, p)
-	fresh := make(yamledit.Map, 0, len(b.children))
+	if !a.checked {
+		editable(n, p)
+	}
+	var fresh yamledit.Map
+	added := 0
 	for _, c := range b.children {
 		here := append(p, c.part) // nothing keeps a place, so that its siblings reuse its memory
 		i := index(n, c.part)
@@ -202,13 +222,15 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 			if mergedIn(n) {
 				refuse(n, "%s takes fields from an anchor by <<, and %s may be one of them; write them out, without <<", p.called(), c.part)
 			}
-			entry := yamledit.Entry{Key: c.part}
-			if a.rec == nil {
-				entry.Value = c.build()
-			} else {
+			added++
+			if a.rec != nil {
 				a.made(c, here)
+				continue
 			}
-			fresh = append(fresh, entry)
+			if fresh == nil {
+				fresh = make(yamledit.Map, 0, len(b.children))
+			}
+			fresh = append(fresh, yamledit.Entry{Key: c.part, Value: c.build()})
 		case c.leaf && n.Kind == yamledit.Sequence:
 			refuse(nth(n, i), "%s is there already, and inject did not put it in; take it out or give it another name", here.called())
 		case c.leaf:
@@ -244,7 +266,7 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 		behind = *b.behind
 	}
 	switch {
-	case len(fresh) == 0:
+	case added == 0:
 	case behind > last:
 		refuse(n, "the text at the end of the file has no line break behind it; add one")
 	case behind < 0 && !yamledit.CanLead(n):
@@ -293,9 +315,8 @@ func editable(n *yamledit.Node, p place) {
 		refuse(n, "%s is a single value, and keys or a list are expected there", p.called())
 	}
 	for i, pair := range n.Pairs {
-		key := pair.Key.Text()
-		if first := index(n, key); first != i {
-			refuse(pair.Key, "duplicate %s in %s; write it once", key, p.called())
+		if slices.ContainsFunc(n.Pairs[:i], func(before yamledit.Pair) bool { return before.Key.Same(pair.Key) }) {
+			refuse(pair.Key, "duplicate %s in %s; write it once", pair.Key.Text(), p.called())
 		}
 	}
 }

@@ -21,16 +21,26 @@ const socketPath = runDir + "/stager.sock"
 
 // containers adds the sidecar and the init container.
 func (p *pod) containers() {
-	shared := slices.Concat(p.dataMounts(), p.stores())
+	s := sharedParts{
+		mounts: slices.Concat(p.dataMounts(), p.stores()), secrets: p.secretMounts(),
+		env: entriesOf(p.variables()), context: p.user.context(),
+	}
 	if p.shape.sidecar {
-		p.initContainer(p.sidecar(shared))
+		p.initContainer(p.sidecar(&s))
 	}
 	if p.shape.wrap {
 		p.wrap()
 	}
 	if p.shape.prefetch {
-		p.initContainer(p.prefetch(shared))
+		p.initContainer(p.prefetch(&s))
 	}
+}
+
+// sharedParts are the values that the sidecar and the init container have in common.
+type sharedParts struct {
+	mounts, secrets []any // of data and stores, and of Secrets
+	env             []any
+	context         yamledit.Map
 }
 
 // initContainer inserts a container before the user's init containers, but after those that set up
@@ -52,12 +62,12 @@ func (p *pod) initContainer(c yamledit.Map) {
 }
 
 // sidecar returns the container that serves windows and saves outputs.
-func (p *pod) sidecar(mounts []any) yamledit.Map {
+func (p *pod) sidecar(shared *sharedParts) yamledit.Map {
 	args := []any{"run"}
 	if p.shape.split {
 		args = append(args, "--prefetch=skip")
 	}
-	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource(socketPath)})
+	env := []variable{{"STAGER_SOCKET", literalSource(socketPath)}}
 	env = append(env, p.heapLimit(p.sizes.sidecar.memoryLimit, p.sizes.sidecarRAM)...)
 	if p.shape.wrap && p.user.unknown {
 		env = append(env, variable{"STAGER_ANY_USER", literalSource("true")})
@@ -78,7 +88,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 			{Key: "name", Value: "stager"}, {Key: "containerPort", Value: number64(port)},
 		}}})
 	}
-	c = append(c, yamledit.Entry{Key: "env", Value: entriesOf(env)})
+	c = append(c, yamledit.Entry{Key: "env", Value: slices.Concat(shared.env, entriesOf(env))})
 	if p.req.gate == GateStartup {
 		c = append(c, yamledit.Entry{Key: "startupProbe", Value: yamledit.Map{
 			{Key: "exec", Value: command("/stager", "status", "--ready")},
@@ -90,8 +100,8 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 	c = append(c,
 		yamledit.Entry{Key: "lifecycle", Value: yamledit.Map{{Key: "preStop", Value: yamledit.Map{{Key: "exec", Value: command("/stager", "drain")}}}}},
 		yamledit.Entry{Key: "resources", Value: p.sizes.sidecar.entry()},
-		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
-		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, tmpDir)}, p.secretMounts()))},
+		yamledit.Entry{Key: "securityContext", Value: shared.context},
+		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(shared.mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, tmpDir)}, shared.secrets))},
 	)
 	return c
 }
@@ -112,22 +122,22 @@ func (p *pod) portIsFree(port string) {
 
 // prefetch returns the init container that fetches inputs completely before the job starts. It has
 // its own socket, because the sidecar runs concurrently.
-func (p *pod) prefetch(mounts []any) yamledit.Map {
-	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource("/tmp/stager.sock")})
+func (p *pod) prefetch(shared *sharedParts) yamledit.Map {
+	env := []variable{{"STAGER_SOCKET", literalSource("/tmp/stager.sock")}}
 	env = append(env, p.heapLimit(p.sizes.prefetch.memoryLimit, p.sizes.prefetchRAM)...)
 	return append(p.container(ContainerPrefetch),
 		yamledit.Entry{Key: "args", Value: []any{"run", "--prefetch=only"}},
-		yamledit.Entry{Key: "env", Value: entriesOf(env)},
+		yamledit.Entry{Key: "env", Value: slices.Concat(shared.env, entriesOf(env))},
 		yamledit.Entry{Key: "resources", Value: p.sizes.prefetch.entry()},
-		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
-		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(mounts, []any{mountAt(tmpVolume, tmpDir)}, p.secretMounts()))},
+		yamledit.Entry{Key: "securityContext", Value: shared.context},
+		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(shared.mounts, []any{mountAt(tmpVolume, tmpDir)}, shared.secrets))},
 	)
 }
 
 // container returns the fields that all of stager's containers have in common.
 func (p *pod) container(name string) yamledit.Map {
 	image := cmp.Or(p.req.image, p.opts.Image, DefaultImage)
-	c := yamledit.Map{{Key: "name", Value: name}, {Key: "image", Value: image}}
+	c := append(make(yamledit.Map, 0, 12), yamledit.Entry{Key: "name", Value: name}, yamledit.Entry{Key: "image", Value: image})
 	if p.opts.ImagePullPolicy != "" {
 		c = append(c, yamledit.Entry{Key: "imagePullPolicy", Value: p.opts.ImagePullPolicy})
 	}

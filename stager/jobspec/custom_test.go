@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 )
 
@@ -39,5 +40,13 @@ func TestImageAndResourcesOfAPod(t *testing.T) {
 				t.Errorf("the sidecar has %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+func TestMillicoresAreWrittenAsKubernetesWritesThem(t *testing.T) {
+	for _, n := range []int64{-1000, -1, 0, 1, 10, 100, 999, 1000, 1001, 1500, 4000, 12000, 999_000, 999_999, 1_000_000, 1_000_001, 20_000_000} {
+		if got, want := milli(n), resource.NewMilliQuantity(n, resource.DecimalSI).String(); got != want {
+			t.Errorf("%d: got %s, want %s", n, got, want)
+		}
 	}
 }

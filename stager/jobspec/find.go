@@ -61,6 +61,7 @@ type template struct {
 	spec   place            // place of the pod spec in node; "spec" in a pod template
 	beside []string         // other pod specs with the same metadata
 	kept   []string         // places that inject changed and another program changed again
+	wrote  *wroteRecord     // that inject has just written; nil: unknown
 }
 
 var inTemplate = place{"spec"}
@@ -88,7 +89,7 @@ func (o *object) findTemplates(path string) {
 	if path != "" {
 		want = strings.Split(strings.ReplaceAll(path, "[", ".["), ".")
 	}
-	w := walker{chain: slices.Clone(o.around)}
+	w := walker{chain: append(make([]*yamledit.Node, 0, depthOfNodes), o.around...), steps: make([]step, 0, depthOfNodes)}
 	w.visit = func(n *yamledit.Node) (deeper bool) {
 		if n.Kind == yamledit.Mapping && n.Get("metadata", "annotations").Get(AnnotationUndo) != nil {
 			if t := (&template{object: o, node: n, chain: slices.Clone(w.chain), path: w.path(), spec: recordedSpec(n)}); t.pod().Get("containers") != nil {
@@ -119,6 +120,9 @@ func (o *object) findTemplates(path string) {
 	w.walk(o.root)
 }
 
+// depthOfNodes is the depth of nearly all manifests.
+const depthOfNodes = 12
+
 // addPodSpec adds the pod spec at the walker's position. If its key is "spec", the parent is a pod
 // template. Otherwise it belongs to the nearest ancestor with metadata.
 func (o *object) addPodSpec(w *walker) {
@@ -144,8 +148,8 @@ func (o *object) addPodSpec(w *walker) {
 // recordedSpec returns the place of the pod spec in n according to the record.
 func recordedSpec(n *yamledit.Node) place {
 	var rec struct{ At string }
-	text := n.Get("metadata", "annotations", AnnotationUndo).Text()
-	if !strings.Contains(text, `"at"`) || json.Unmarshal([]byte(text), &rec) != nil || rec.At == "" {
+	note := n.Get("metadata", "annotations", AnnotationUndo)
+	if !note.Contains(`"at"`) || json.Unmarshal([]byte(note.Text()), &rec) != nil || rec.At == "" {
 		return inTemplate
 	}
 	return parsePlace(rec.At)

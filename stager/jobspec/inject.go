@@ -34,6 +34,8 @@ type injector struct {
 // memory holds the trees of one document at a time and is reused for the next.
 type memory struct {
 	file, clean, result yamledit.Reader // the file's document, without injected parts, and the result
+	edit, undo          yamledit.Editor
+	spelled             []byte
 }
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
@@ -173,11 +175,15 @@ func (in *injector) document(d *yamledit.Document) []byte {
 		return d.Text
 	}
 	faults := len(in.faults)
-	edit := yamledit.NewEditor(clean)
+	edit := &in.memory.edit
+	edit.Reset(clean)
 	var built []*pod
 	same := true
-	for i, o := range objectsIn(clean) {
-		o.findTemplates(in.opts.Path)
+	objects := was
+	if clean != d {
+		objects = in.objects(clean, func(*object) {})
+	}
+	for i, o := range objects {
 		if len(o.templates) == 0 {
 			in.tellBare(o)
 		}
@@ -204,7 +210,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 		return d.Text
 	}
 	text := edit.Text()
-	if err := verify(&in.memory.result, clean, text, built); err != nil {
+	if err := in.memory.verify(clean, text, built); err != nil {
 		in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: err.Error()})
 		return d.Text
 	}
@@ -233,7 +239,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		}
 		p = newPod(in.opts, t, r)
 		p.build()
-		p.write(edit)
+		p.write(edit, in.memory)
 		action := Injected
 		if p.stands(before) {
 			action = Unchanged
@@ -271,17 +277,18 @@ func (in *injector) tellBare(o *object) {
 
 // verify checks the guarantees of this package for a changed document: it contains the injected
 // parts, and removing them restores the original.
-func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*pod) error {
+func (m *memory) verify(clean *yamledit.Document, text []byte, built []*pod) error {
 	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; rewrite it, for example with kubectl create --dry-run=client -o yaml")
 	d := &yamledit.Document{Text: text, Line: clean.Line}
-	if err := r.Parse(d); err != nil {
+	if err := m.result.Parse(d); err != nil {
 		return fmt.Errorf("%w (%w)", refused, err)
 	}
-	in := new(injector)
+	in := &injector{memory: m}
 	i := 0
 	objects := in.objects(d, func(o *object) {
 		for _, t := range o.templates {
 			if i < len(built) && t.own(AnnotationUndo) != nil {
+				t.wrote = &built[i].wrote
 				if built[i].missing(t) {
 					i = len(built)
 				}
@@ -289,11 +296,10 @@ func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*
 			}
 		}
 	})
-	without, _ := in.without(d, objects, false)
-	if without == nil {
-		without = text
-	}
-	if len(in.faults) > 0 || i != len(built) || !bytes.Equal(without, clean.Text) {
+	u, changed := in.without(d, objects, false)
+	restores := len(in.faults) == 0 && changed && u.edit.Yields(clean.Text) ||
+		len(in.faults) == 0 && !changed && bytes.Equal(text, clean.Text)
+	if i != len(built) || !restores {
 		return refused
 	}
 	return nil

@@ -23,6 +23,7 @@ type pod struct {
 	changes  branch
 	warnings []string
 
+	common  []variable       // of all containers
 	targets []*yamledit.Node // containers that use the data; resources are charged to the first
 	names   []string         // names of targets
 	mounts  []mount
@@ -30,6 +31,13 @@ type pod struct {
 	shape   shape
 	user    user
 	sizes   sizes
+	wrote   wroteRecord
+}
+
+// wroteRecord is a record and its text.
+type wroteRecord struct {
+	record record
+	text   string
 }
 
 // shape defines which containers the plan needs.
@@ -288,23 +296,25 @@ func (p *pod) real(where place) place {
 }
 
 // write applies the changes to the document, and adds the record that reverses them.
-func (p *pod) write(edit *yamledit.Editor) {
+func (p *pod) write(edit *yamledit.Editor, m *memory) {
 	inside := p.t.chain
 	for _, n := range inside {
 		unshared(n, place{"the object"})
 	}
 	status, undo := at("metadata", "annotations", AnnotationStatus), at("metadata", "annotations", AnnotationUndo)
-	p.put(status, statusVersion+p.changes.sum())
+	p.put(status, statusVersion+p.changes.sum(&m.spelled))
 	p.put(undo, "")
 	// First compute the record alone: the record includes itself.
-	rec := new(record)
+	rec := &p.wrote.record
 	if !slices.Equal(p.t.spec, inTemplate) {
 		rec.At = p.t.spec.String()
 	}
-	p.apply(&applier{edit: yamledit.NewEditor(p.t.object.doc), rec: rec})
+	m.undo.Reset(p.t.object.doc)
+	p.apply(&applier{edit: &m.undo, rec: rec})
 	text, _ := json.Marshal(rec) // only strings
-	p.put(undo, string(text))
-	p.apply(&applier{edit: edit})
+	p.wrote.text = string(text)
+	p.put(undo, p.wrote.text)
+	p.apply(&applier{edit: edit, checked: true})
 }
 
 // depthOfChange is the length of nearly all places that inject changes.
@@ -345,17 +355,33 @@ func (p *pod) get(where place) any {
 // missing reports whether a template lacks an injected value. The record may differ: it depends on
 // the text, which programs rewrite.
 func (p *pod) missing(t *template) bool {
-	var walk func(b *branch, where place) bool
-	walk = func(b *branch, where place) bool {
-		if b.part == AnnotationUndo {
-			return t.get(where) == nil
+	return slices.ContainsFunc(p.changes.children, func(b *branch) bool {
+		if b.part != "^" {
+			return b.missing(t.node)
 		}
-		if b.leaf {
-			return !alike(b.value, t.get(where))
+		var outer *yamledit.Node
+		if len(t.chain) > 1 {
+			outer = t.up(1)
 		}
-		return slices.ContainsFunc(b.children, func(c *branch) bool { return walk(c, append(where, c.part)) })
+		return slices.ContainsFunc(b.children, func(c *branch) bool { return c.missing(outer) })
+	})
+}
+
+// missing reports whether a value of the branch is absent below parent, which may be nil.
+func (b *branch) missing(parent *yamledit.Node) bool {
+	var n *yamledit.Node
+	if parent != nil {
+		if i := index(parent, b.part); i >= 0 {
+			n = nth(parent, i)
+		}
 	}
-	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, append(make(place, 0, depthOfChange), c.part)) })
+	switch {
+	case b.part == AnnotationUndo:
+		return n == nil
+	case b.leaf:
+		return !alike(b.value, n)
+	}
+	return slices.ContainsFunc(b.children, func(c *branch) bool { return c.missing(n) })
 }
 
 // ownVariables are the variables that differ between stager's containers.
@@ -363,13 +389,20 @@ var ownVariables = []string{"STAGER_SOCKET", "STAGER_LISTEN"}
 
 // variables returns the variables of stager's containers, or of a wrapped one.
 func (p *pod) variables() []variable {
-	f := p.job
-	all := []variable{
-		{"STAGER_PLAN_YAML", literalSource(Dollars(p.req.text))},
-		{"STAGER_NAMESPACE", source{field: "metadata.namespace"}},
-		{"STAGER_POD", source{field: "metadata.name"}},
-		{"STAGER_JOB", f.job},
+	if p.common == nil {
+		p.common = p.findVariables()
 	}
+	return p.common
+}
+
+func (p *pod) findVariables() []variable {
+	f := p.job
+	all := append(make([]variable, 0, 12),
+		variable{"STAGER_PLAN_YAML", literalSource(Dollars(p.req.text))},
+		variable{"STAGER_NAMESPACE", source{field: "metadata.namespace"}},
+		variable{"STAGER_POD", source{field: "metadata.name"}},
+		variable{"STAGER_JOB", f.job},
+	)
 	if f.role != "" {
 		all = append(all, variable{"STAGER_ROLE", literalSource(f.role)})
 	}

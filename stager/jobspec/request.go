@@ -33,14 +33,15 @@ const planMax = 100 << 10
 // requests no data.
 func (in *injector) request(t *template) (r *request, why string) {
 	notes := t.annotations()
-	for _, name := range slices.Sorted(maps.Keys(notes)) {
+	names := sortedKeys(notes)
+	for _, name := range names {
 		known(name, notes[name])
 	}
 	if in.optedOut(t) {
 		return nil, "it says " + LabelInject + ": false"
 	}
 	text, at := in.base(t, notes)
-	inputs, outputs := entries(notes, AnnotationInput), entries(notes, AnnotationOutput)
+	inputs, outputs := entries(notes, names, AnnotationInput), entries(notes, names, AnnotationOutput)
 	key, made := text, text == "" // key is equal for all plans that differ only in their name
 	switch {
 	case len(inputs)+len(outputs) > 0 && text == "":
@@ -174,8 +175,9 @@ type entry struct {
 	at   *yamledit.Node
 }
 
-func entries(notes map[string]*yamledit.Node, group string) (all []entry) {
-	for _, key := range slices.Sorted(maps.Keys(notes)) {
+// entries returns the annotations of a group. names are the sorted names of all annotations.
+func entries(notes map[string]*yamledit.Node, names []string, group string) (all []entry) {
+	for _, key := range names {
 		if name, ok := strings.CutPrefix(key, group); ok {
 			all = append(all, entry{name, notes[key]})
 		}

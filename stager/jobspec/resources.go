@@ -63,7 +63,16 @@ func (s size) entry() yamledit.Map {
 	}
 }
 
-func milli(cpu int64) string { return resource.NewMilliQuantity(cpu, resource.DecimalSI).String() }
+// milli returns a number of millicores as Kubernetes writes it.
+func milli(cpu int64) string {
+	switch {
+	case cpu < 0 || cpu >= 1_000_000:
+		return resource.NewMilliQuantity(cpu, resource.DecimalSI).String()
+	case cpu%1000 == 0:
+		return strconv.FormatInt(cpu/1000, 10)
+	}
+	return strconv.FormatInt(cpu, 10) + "m"
+}
 
 // measure computes requests and limits. It refuses RAM disks and volumes that exceed the pod's own
 // limits.

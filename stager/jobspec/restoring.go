@@ -24,7 +24,7 @@ func (p *pod) restoring() {
 	if i < 0 {
 		return
 	}
-	all := slices.DeleteFunc(p.variables(), func(v variable) bool {
+	all := slices.DeleteFunc(slices.Clone(p.variables()), func(v variable) bool {
 		return !slices.Contains(restoreVariables, v.name) && !slices.ContainsFunc(p.job.helpers, func(h variable) bool { return h.name == v.name })
 	})
 	for i := range p.targets {

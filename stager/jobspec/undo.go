@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,10 +14,19 @@ import (
 // undoer removes the injected parts of a document according to its records.
 type undoer struct {
 	edit    *yamledit.Editor
-	byValue bool                            // restore values, not text, because another program has rewritten the document
-	gone    map[*yamledit.Node]map[int]bool // children to remove, by parent
-	fresh   map[*yamledit.Node]restored     // replacements of nodes
+	byValue bool                        // restore values, not text, because another program has rewritten the document
+	gone    map[*yamledit.Node]*removed // children to remove, by parent
+	fresh   map[*yamledit.Node]restored // replacements of nodes
 }
+
+// removed is the set of children of a node that are removed.
+type removed struct {
+	at    []bool // by index
+	count int
+}
+
+// has reports whether a child is in the set, which may be nil.
+func (r *removed) has(i int) bool { return r != nil && r.at[i] }
 
 // restored is a value that replaces another.
 type restored struct {
@@ -25,8 +35,10 @@ type restored struct {
 	value  any    // if there is no region
 }
 
-func newUndoer(d *yamledit.Document, byValue bool) *undoer {
-	return &undoer{yamledit.NewEditor(d), byValue, make(map[*yamledit.Node]map[int]bool), make(map[*yamledit.Node]restored)}
+// newUndoer returns an undoer that uses the memory of an editor.
+func newUndoer(edit *yamledit.Editor, d *yamledit.Document, byValue bool) *undoer {
+	edit.Reset(d)
+	return &undoer{edit, byValue, make(map[*yamledit.Node]*removed), make(map[*yamledit.Node]restored)}
 }
 
 // undo removes what was injected into a pod template, if anything was. The caller must then call
@@ -37,10 +49,7 @@ func (u *undoer) undo(t *template) (changed bool, kept []string) {
 	if note == nil {
 		return false, nil
 	}
-	var rec record
-	if err := json.Unmarshal([]byte(note.Text()), &rec); err != nil {
-		refuse(note, "%s is not what inject wrote (%v); take stager out by hand, or from the file that was injected", AnnotationUndo, err)
-	}
+	rec := t.record(note)
 	for _, put := range rec.Put {
 		if parent, i := t.reach(put); i >= 0 {
 			u.remove(parent, i)
@@ -67,9 +76,22 @@ func (u *undoer) undo(t *template) (changed bool, kept []string) {
 	return true, kept
 }
 
+// record returns the record in an annotation.
+func (t *template) record(note *yamledit.Node) *record {
+	text := note.Text()
+	if t.wrote != nil && text == t.wrote.text {
+		return &t.wrote.record
+	}
+	rec := new(record)
+	if err := json.Unmarshal([]byte(text), rec); err != nil {
+		refuse(note, "%s is not what inject wrote (%v); take stager out by hand, or from the file that was injected", AnnotationUndo, err)
+	}
+	return rec
+}
+
 // reach is find for a place in a record. It refuses places behind an alias.
 func (t *template) reach(path string) (parent *yamledit.Node, child int) {
-	p := parsePlace(path)
+	p := appendPlace(make(place, 0, depthOfChange), path)
 	parent, child = t.find(p)
 	if parent != nil && parent.Kind == yamledit.Alias {
 		refuse(parent, "the alias *%s hides what inject put in at %s; write out what it means", parent.Anchor, p.called())
@@ -130,10 +152,15 @@ func behind(after any, before written, n *yamledit.Node) (rest []any, ok bool) {
 }
 
 func (u *undoer) remove(parent *yamledit.Node, i int) {
-	if u.gone[parent] == nil {
-		u.gone[parent] = make(map[int]bool)
+	gone := u.gone[parent]
+	if gone == nil {
+		gone = &removed{at: make([]bool, parent.Len())}
+		u.gone[parent] = gone
 	}
-	u.gone[parent][i] = true
+	if !gone.at[i] {
+		gone.at[i] = true
+		gone.count++
+	}
 }
 
 // restore restores a region, by its text or by its value.
@@ -162,20 +189,33 @@ func meaning(note *yamledit.Node, was written) any {
 
 // emptied reports whether all children of n are removed.
 func (u *undoer) emptied(n *yamledit.Node) bool {
-	return n.Len() > 0 && len(u.gone[n]) == n.Len()
+	gone := u.gone[n]
+	return gone != nil && gone.count == n.Len()
 }
 
-// flush applies the removals, one edit per parent.
-func (u *undoer) flush(root *yamledit.Node) {
-	gone := u.gone[root]
-	if len(gone) > 0 {
-		u.edit.Remove(root, func(i int) bool { return gone[i] })
-	}
-	for i := range root.Len() {
-		if !gone[i] {
-			u.flush(nth(root, i))
+// flush applies the removals, one edit per parent, from the start of the document to its end.
+func (u *undoer) flush() {
+	parents := slices.SortedFunc(maps.Keys(u.gone), func(a, b *yamledit.Node) int { return cmp.Compare(a.Start, b.Start) })
+	for _, parent := range parents {
+		if !u.within(parent) {
+			u.edit.Remove(parent, u.gone[parent].has)
 		}
 	}
+}
+
+// within reports whether a removed node contains n.
+func (u *undoer) within(n *yamledit.Node) bool {
+	for parent, gone := range u.gone {
+		if n == parent || n.Start < parent.Start || n.End > parent.End {
+			continue
+		}
+		for i, here := range gone.at {
+			if child := nth(parent, i); here && child.Start <= n.Start && n.End <= child.End {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // leaves reports whether the tree is equals the tree was, apart from removed and restored nodes.
@@ -195,9 +235,9 @@ func (u *undoer) leaves(was, is *yamledit.Node, anchors map[string]bool) bool {
 		block := raw != "" && (raw[0] == '|' || raw[0] == '>')
 		return raw == is.Raw() && (!block || was.Text() == is.Text())
 	}
-	next := 0
+	next, gone := 0, u.gone[was]
 	for i := range was.Len() {
-		if u.gone[was][i] {
+		if gone.has(i) {
 			continue
 		}
 		if next >= is.Len() || !u.childLeaves(was, is, i, next, anchors) {
@@ -230,14 +270,14 @@ func (u *undoer) childLeaves(was, is *yamledit.Node, i, j int, anchors map[strin
 func (in *injector) undo(d *yamledit.Document, show func(*object)) *yamledit.Document {
 	objects := in.objects(d, show)
 	for _, byValue := range []bool{false, true} {
-		text, u := in.without(d, objects, byValue)
+		u, changed := in.without(d, objects, byValue)
 		switch {
 		case u == nil:
 			return nil
-		case text == nil:
+		case !changed:
 			return d
 		}
-		clean := &yamledit.Document{Text: text, Line: d.Line}
+		clean := &yamledit.Document{Text: u.edit.Text(), Line: d.Line}
 		if err := in.memory.clean.Parse(clean); err == nil && clean.Root != nil && u.leaves(d.Root, clean.Root, make(map[string]bool)) {
 			return clean
 		}
@@ -257,14 +297,17 @@ func (in *injector) objects(d *yamledit.Document, show func(*object)) []*object 
 	return objects
 }
 
-// without returns the text of a document without its injected parts, or nil if there are none. The
-// undoer is nil if there were faults.
-func (in *injector) without(d *yamledit.Document, objects []*object, byValue bool) ([]byte, *undoer) {
-	if d.Root == nil {
-		return nil, new(undoer)
+// without removes the injected parts of a document in the editor of the undoer. It reports whether
+// there are any. The undoer is nil if there were faults.
+func (in *injector) without(d *yamledit.Document, objects []*object, byValue bool) (u *undoer, changed bool) {
+	injected := func(o *object) bool {
+		return slices.ContainsFunc(o.templates, func(t *template) bool { return t.own(AnnotationUndo) != nil })
 	}
-	u := newUndoer(d, byValue)
-	changed, faults := false, len(in.faults)
+	if d.Root == nil || !slices.ContainsFunc(objects, injected) {
+		return new(undoer), false
+	}
+	u = newUndoer(&in.memory.undo, d, byValue)
+	faults := len(in.faults)
 	for _, o := range objects {
 		for _, t := range o.templates {
 			if in.opts.Admission && t.own(AnnotationStatus) != nil {
@@ -279,11 +322,10 @@ func (in *injector) without(d *yamledit.Document, objects []*object, byValue boo
 		}
 	}
 	if len(in.faults) > faults {
-		return nil, nil
+		return nil, false
 	}
-	if !changed {
-		return nil, u
+	if changed {
+		u.flush()
 	}
-	u.flush(d.Root)
-	return u.edit.Text(), u
+	return u, changed
 }

@@ -20,7 +20,7 @@ func (o *object) unmatched() (all []string) {
 		}
 	}
 	var names []string // that apply to no template
-	w := walker{visit: func(n *yamledit.Node) bool {
+	w := walker{chain: make([]*yamledit.Node, 0, depthOfNodes), steps: make([]step, 0, depthOfNodes), visit: func(n *yamledit.Node) bool {
 		if n.Kind != yamledit.Mapping {
 			return true
 		}

@@ -148,10 +148,21 @@ func alike(value any, n *yamledit.Node) bool {
 	case nil:
 		return n.IsNull()
 	case yamledit.Map:
-		return n.Kind == yamledit.Mapping && !slices.ContainsFunc(v, func(e yamledit.Entry) bool {
-			p := n.Pair(e.Key)
-			return p == nil || !alike(e.Value, p.Value)
-		})
+		if n.Kind != yamledit.Mapping {
+			return false
+		}
+		for i, e := range v {
+			var p *yamledit.Pair
+			if i < len(n.Pairs) && n.Pairs[i].Key.Is(e.Key) { // in the order that inject writes
+				p = &n.Pairs[i]
+			} else {
+				p = n.Pair(e.Key)
+			}
+			if p == nil || !alike(e.Value, p.Value) {
+				return false
+			}
+		}
+		return true
 	case []any:
 		if n.Kind != yamledit.Sequence || len(n.Items) < len(v) {
 			return false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +19,17 @@ type Bytes int64
 
 // String returns the quantity: "60Gi".
 func (b Bytes) String() string {
+	if b >= 1024 { // nearly all sizes
+		n, unit := int64(b), 0
+		for n%1024 == 0 && unit < len(binaryUnits)-1 {
+			n, unit = n/1024, unit+1
+		}
+		return strconv.FormatInt(n, 10) + binaryUnits[unit]
+	}
 	return resource.NewQuantity(int64(b), resource.BinarySI).String()
 }
+
+var binaryUnits = []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 
 // MarshalJSON writes String.
 func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }

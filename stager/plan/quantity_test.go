@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestBytes(t *testing.T) {
@@ -30,6 +32,19 @@ func TestBytes(t *testing.T) {
 		var got Bytes
 		if err := got.set(text); err == nil || !strings.Contains(err.Error(), word) || got != 0 {
 			t.Errorf("%q: got %d, %v; want an error with %q", text, int64(got), err, word)
+		}
+	}
+}
+
+func TestBytesAreWrittenAsKubernetesWritesThem(t *testing.T) {
+	for shift := range 63 {
+		for _, odd := range []int64{-1, 0, 1, 2} {
+			for _, times := range []int64{1, 3, 1000} {
+				n := times*(1<<shift) + odd
+				if got, want := Bytes(n).String(), resource.NewQuantity(n, resource.BinarySI).String(); got != want {
+					t.Errorf("%d: got %s, want %s", n, got, want)
+				}
+			}
 		}
 	}
 }

@@ -3,9 +3,8 @@ package yamledit
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
-	"strings"
-	"sync"
 )
 
 // Editor collects changes to a parsed document. All changes refer to the tree as it was parsed. The
@@ -13,20 +12,44 @@ import (
 type Editor struct {
 	doc     *Document
 	splices []splice
-	dashIn  int // indentation of a list below its key
+	added   []byte // the texts of all splices
+	dashIn  int    // indentation of a list below its key
+	br      string // line break
 }
 
-// splice replaces [start, end) with text.
-type splice struct {
-	start, end int
-	text       string
-}
+// splice replaces [start, end) of the document with added[from:to].
+type splice struct{ start, end, from, to int }
 
 // NewEditor returns an editor for a parsed document, which must have content.
 func NewEditor(d *Document) *Editor {
-	e := &Editor{doc: d}
-	e.dashIn = max(0, dashIndent(d.Root, 0))
+	e := new(Editor)
+	e.Reset(d)
 	return e
+}
+
+// Reset discards all changes. The editor then collects those to a parsed document, which must have
+// content, in the memory that it has already.
+func (e *Editor) Reset(d *Document) {
+	*e = Editor{doc: d, splices: e.splices[:0], added: e.added[:0], dashIn: max(0, dashIndent(d.Root, 0)), br: d.lineBreak()}
+}
+
+// replace adds a splice with a text.
+func (e *Editor) replace(start, end int, text string) {
+	from := len(e.added)
+	e.added = append(e.added, text...)
+	e.splices = append(e.splices, splice{start, end, from, len(e.added)})
+}
+
+// writer returns a writer whose text follows what the editor has. The splice is added by written.
+func (e *Editor) writer() writer {
+	return writer{buffer: e.added, dashIn: e.dashIn, br: e.br}
+}
+
+// written adds a splice with the text of a writer.
+func (e *Editor) written(start, end int, w *writer) {
+	from := len(e.added)
+	e.added = w.buffer
+	e.splices = append(e.splices, splice{start, end, from, len(e.added)})
 }
 
 // dashIndent returns the indentation of the first list below a key, or -1 if there is none.
@@ -91,10 +114,7 @@ func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	}
 	d := e.doc
 	first := parent.child(0)
-	w := writers.Get().(*writer)
-	defer writers.Put(w)
-	w.Reset()
-	w.dashIn, w.br = e.dashIn, d.lineBreak()
+	w := e.writer()
 	indent := d.col(first)
 	for _, entry := range entries {
 		w.line(indent)
@@ -106,12 +126,8 @@ func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	} else {
 		at = d.beforeBreak(d.bol(first) - 1)
 	}
-	e.splices = append(e.splices, splice{at, at, w.String()})
+	e.written(at, at, &w)
 }
-
-// writers are those of block style. They keep their buffers, because most inserted texts have a
-// similar length.
-var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // CanLead reports whether Insert can insert before all children.
 func CanLead(parent *Node) bool {
@@ -136,7 +152,8 @@ func EndsOpen(n *Node) bool {
 
 func (e *Editor) insertFlow(parent *Node, behind int, entries Map) {
 	d := e.doc
-	w := writer{json: d.Root.Flow, br: d.lineBreak()}
+	w := e.writer()
+	w.json, w.dashIn = d.Root.Flow, 0
 	separator := " "
 	if first := parent.child(0); bytes.IndexByte(d.Text[parent.Start:first], '\n') >= 0 {
 		prefix := d.Text[d.bol(first):first]
@@ -150,20 +167,21 @@ func (e *Editor) insertFlow(parent *Node, behind int, entries Map) {
 			separator = w.br + w.prefix
 		}
 	}
-	var texts []string
-	for _, entry := range entries {
-		w.Reset()
+	for i, entry := range entries {
+		if i > 0 || behind >= 0 {
+			w.writeByte(',')
+			w.writeString(separator)
+		}
 		w.flowEntry(entry, parent.Kind == Sequence, w.prefix)
-		texts = append(texts, w.String())
 	}
-	text := strings.Join(texts, ","+separator)
+	at := parent.child(0)
 	if behind >= 0 {
-		at := parent.childEnd(behind)
-		e.splices = append(e.splices, splice{at, at, "," + separator + text})
+		at = parent.childEnd(behind)
 	} else {
-		at := parent.child(0)
-		e.splices = append(e.splices, splice{at, at, text + "," + separator})
+		w.writeByte(',')
+		w.writeString(separator)
 	}
+	e.written(at, at, &w)
 }
 
 // child returns the offset of the i-th child, including its key or dash.
@@ -197,21 +215,22 @@ func (n *Node) Region(p *Pair) string { return string(n.doc.Text[p.Colon:max(p.C
 
 // Replace replaces the value of a pair of parent. It returns the new region.
 func (e *Editor) Replace(parent *Node, p *Pair, value any) string {
-	w := writer{dashIn: e.dashIn, br: e.doc.lineBreak()}
+	w := e.writer()
 	if parent.Flow {
 		w.json = e.doc.Root.Flow
-		w.WriteString(" ")
+		w.writeString(" ")
 		w.flow(value, "")
 	} else {
 		w.value(value, e.doc.col(p.Key.Start))
 	}
-	e.Restore(p, w.String())
-	return w.String()
+	text := string(w.buffer[len(e.added):])
+	e.written(p.Colon, max(p.Colon, p.Value.End), &w)
+	return text
 }
 
 // Restore restores a region that Replace has replaced.
 func (e *Editor) Restore(p *Pair, region string) {
-	e.splices = append(e.splices, splice{p.Colon, max(p.Colon, p.Value.End), region})
+	e.replace(p.Colon, max(p.Colon, p.Value.End), region)
 }
 
 // Remove removes the children of a mapping or sequence for which gone returns true. It reverses
@@ -229,7 +248,8 @@ func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 		cut := splice{start: parent.child(i), end: parent.childEnd(last)}
 		switch {
 		case i == 0 && last+1 == n:
-			cut = e.clear(parent)
+			e.clear(parent)
+			return
 		case parent.Flow && i > 0:
 			cut.start = parent.childEnd(i - 1)
 		case parent.Flow || !d.leadsLine(cut.start): // the next child moves to this dash
@@ -243,25 +263,24 @@ func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 	}
 }
 
-// clear returns the splice that makes parent an empty mapping or sequence.
-func (e *Editor) clear(parent *Node) splice {
+// clear makes parent an empty mapping or sequence.
+func (e *Editor) clear(parent *Node) {
 	d := e.doc
-	cut := splice{start: parent.child(0), end: parent.childEnd(parent.Len() - 1)}
+	start, end := parent.child(0), parent.childEnd(parent.Len()-1)
 	empty := "{}"
 	if parent.Kind == Sequence {
 		empty = "[]"
 	}
-	switch above := d.beforeBreak(max(d.bol(cut.start)-1, 0)); {
+	switch above := d.beforeBreak(max(d.bol(start)-1, 0)); {
 	case parent.Flow:
-		return splice{parent.Start + 1, parent.End - 1, ""}
-	case !d.leadsLine(cut.start):
-		cut.text = empty
+		e.replace(parent.Start+1, parent.End-1, "")
+	case !d.leadsLine(start):
+		e.replace(start, end, empty)
 	case bytes.IndexByte(d.Text[d.bol(above):above], '#') >= 0: // may be a comment
-		cut.text = "  " + empty
+		e.replace(start, end, "  "+empty)
 	default:
-		cut = splice{above, d.eol(cut.end), " " + empty}
+		e.replace(above, d.eol(end), " "+empty)
 	}
-	return cut
 }
 
 // leadsLine reports whether only blanks precede an offset on its line.
@@ -272,17 +291,36 @@ func (e *Editor) Changed() bool { return len(e.splices) > 0 }
 
 // Text returns the document's text with all changes.
 func (e *Editor) Text() []byte {
+	out := make([]byte, 0, len(e.doc.Text)+len(e.added))
+	for piece := range e.pieces() {
+		out = append(out, piece...)
+	}
+	return out
+}
+
+// Yields reports whether Text would return the given text.
+func (e *Editor) Yields(text []byte) bool {
+	for piece := range e.pieces() {
+		rest, ok := bytes.CutPrefix(text, piece)
+		if !ok {
+			return false
+		}
+		text = rest
+	}
+	return len(text) == 0
+}
+
+// pieces returns the parts of which Text consists.
+func (e *Editor) pieces() iter.Seq[[]byte] {
 	slices.SortStableFunc(e.splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
-	size := len(e.doc.Text)
-	for _, s := range e.splices {
-		size += len(s.text)
+	return func(yield func([]byte) bool) {
+		at := 0
+		for _, s := range e.splices {
+			if !yield(e.doc.Text[at:max(at, s.start)]) || !yield(e.added[s.from:s.to]) {
+				return
+			}
+			at = max(at, s.end)
+		}
+		yield(e.doc.Text[at:])
 	}
-	out := make([]byte, 0, size)
-	at := 0
-	for _, s := range e.splices {
-		out = append(out, e.doc.Text[at:max(at, s.start)]...)
-		out = append(out, s.text...)
-		at = max(at, s.end)
-	}
-	return append(out, e.doc.Text[at:]...)
 }

@@ -2,11 +2,15 @@ package yamledit
 
 import (
 	"bytes"
+	"encoding/binary"
 	"unicode/utf8"
 )
 
 // encoding refuses encodings other than UTF-8, and characters that YAML does not allow.
 func (p *parser) encoding() {
+	if printableASCII(p.src) {
+		return
+	}
 	if utf8.Valid(p.src) {
 		ascii, returns := true, false
 		for i, c := range p.src {
@@ -28,6 +32,29 @@ func (p *parser) encoding() {
 		}
 		i += size
 	}
+}
+
+// printableASCII reports whether a text has only printable ASCII characters, tabs and line feeds. It
+// examines eight bytes at once, because nearly all files have no others.
+func printableASCII(text []byte) bool {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for ; len(text) >= 8; text = text[8:] {
+		word := binary.LittleEndian.Uint64(text)
+		// The highest bit of a byte is set if it is set in word, or if subtracting a blank borrows.
+		if (word|(word-ones*' '))&high != 0 && !plainBytes(text[:8]) {
+			return false
+		}
+	}
+	return plainBytes(text)
+}
+
+func plainBytes(text []byte) bool {
+	for _, c := range text {
+		if c >= utf8.RuneSelf || c < ' ' && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
 }
 
 // lineEndings refuses characters that only some readers treat as line breaks.

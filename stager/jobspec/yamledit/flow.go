@@ -17,7 +17,8 @@ func (p *parser) flow(n *Node) {
 		n.Kind, closing = Mapping, '}'
 	}
 	p.at++
-	defer p.gather(n)()
+	open := p.gather()
+	defer p.close(n, open)
 	for {
 		p.toFlowToken(n)
 		switch c := p.peek(); {

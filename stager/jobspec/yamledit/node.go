@@ -199,8 +199,11 @@ func (n *Node) Is(text string) bool {
 	if n == nil || n.Kind != Scalar {
 		return false
 	}
-	switch raw := n.doc.Text[n.Start:n.End]; raw[0] {
+	switch raw := n.raw(); raw[0] {
 	case '"', '\'':
+		if letter(raw[1]) && (text == "" || text[0] != raw[1]) {
+			return false
+		}
 		if inner := raw[1 : len(raw)-1]; verbatim(inner, raw[0]) {
 			return string(inner) == text
 		}
@@ -208,8 +211,38 @@ func (n *Node) Is(text string) bool {
 	case '|', '>':
 		return n.Text() == text
 	default:
-		return string(raw) == text || len(raw) > len(text) && folded(raw) && n.Text() == text
+		if len(raw) == len(text) || text == "" || text[0] != raw[0] {
+			return string(raw) == text
+		}
+		return len(raw) > len(text) && folded(raw) && n.Text() == text
 	}
+}
+
+// Same reports whether two scalars have the same text.
+func (n *Node) Same(other *Node) bool {
+	if n.plain() && other.plain() {
+		return bytes.Equal(n.raw(), other.raw())
+	}
+	return n.Text() == other.Text()
+}
+
+// plain reports whether the node is a scalar whose text is written as it is.
+func (n *Node) plain() bool {
+	return n.Kind == Scalar && strings.IndexByte("\"'|>", n.raw()[0]) < 0 && !folded(n.raw())
+}
+
+func (n *Node) raw() []byte { return n.doc.Text[n.Start:n.End] }
+
+// Contains reports whether a part of the node's text is the given one.
+func (n *Node) Contains(part string) bool {
+	if n == nil || n.Kind != Scalar {
+		return false
+	}
+	raw := n.raw()
+	if c := raw[0]; (c == '"' || c == '\'') && verbatim(raw[1:len(raw)-1], c) {
+		return bytes.Contains(raw[1:len(raw)-1], []byte(part))
+	}
+	return strings.Contains(n.Text(), part)
 }
 
 // All returns the items of a sequence, or nil for other nodes and nil.

@@ -28,7 +28,7 @@ func (r *Reader) Parse(d *Document) (err error) {
 			err = stop
 		}
 	}()
-	d.aliased = make(map[string]bool)
+	d.aliased = nil
 	p.encoding()
 	if bytes.HasPrefix(p.src, mark) {
 		p.at = len(mark)
@@ -57,6 +57,7 @@ type parser struct {
 	at    int
 	bol   int // start of the current line
 	depth int
+	colon int // of the plain key that isKey has found
 
 	slab  []Node   // unused nodes
 	slabs [][]Node // all nodes, allocated in blocks
@@ -71,13 +72,16 @@ type parser struct {
 	allItems []*Node
 }
 
-// gather opens a mapping or sequence. The returned function closes it and stores its children.
-func (p *parser) gather(n *Node) func() {
-	pairs, items := len(p.pairs), len(p.items)
-	return func() {
-		n.Pairs, p.pairs = keep(&p.allPairs, p.pairs[pairs:]), p.pairs[:pairs]
-		n.Items, p.items = keep(&p.allItems, p.items[items:]), p.items[:items]
-	}
+// gathered is the number of children of the mappings and sequences that are open around a node.
+type gathered struct{ pairs, items int }
+
+// gather opens a mapping or sequence, which close closes.
+func (p *parser) gather() gathered { return gathered{len(p.pairs), len(p.items)} }
+
+// close stores the children of n, which gather has opened.
+func (p *parser) close(n *Node, g gathered) {
+	n.Pairs, p.pairs = keep(&p.allPairs, p.pairs[g.pairs:]), p.pairs[:g.pairs]
+	n.Items, p.items = keep(&p.allItems, p.items[g.items:]), p.items[:g.items]
 }
 
 // keep returns a copy of children at the end of a block. If the block is full it starts another.
@@ -370,11 +374,33 @@ func (p *parser) behindValue() {
 
 // isKey reports whether a key and its colon are at the current position, on one line.
 func (p *parser) isKey() bool {
-	line := p.line()
-	i := 0
-	if len(line) == 0 {
+	switch p.peek() {
+	case '"', '\'':
+		return quotedKey(p.line())
+	case '[', '{', '*', '&', '!', '|', '>', '%', '@', '`', ',', ']', '}', '#':
 		return false
 	}
+	for i := p.at; i < len(p.src); i++ {
+		switch p.src[i] {
+		case '\n':
+			return false
+		case ':':
+			if space(p.byteAt(i + 1)) {
+				p.colon = i
+				return true
+			}
+		case '#':
+			if i > p.at && blank(p.src[i-1]) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// quotedKey reports whether a line starts with a key in quotes and its colon.
+func quotedKey(line []byte) bool {
+	i := 0
 	switch line[0] {
 	case '"':
 		for i = 1; i < len(line) && line[i] != '"'; i++ {
@@ -389,18 +415,6 @@ func (p *parser) isKey() bool {
 			for i += 2; i < len(line) && line[i] != '\''; i++ {
 			}
 		}
-	case '[', '{', '*', '&', '!', '|', '>', '%', '@', '`', ',', ']', '}', '#':
-		return false
-	default:
-		for ; i < len(line); i++ {
-			if line[i] == ':' && (i+1 == len(line) || blank(line[i+1])) {
-				return true
-			}
-			if line[i] == '#' && i > 0 && blank(line[i-1]) {
-				return false
-			}
-		}
-		return false
 	}
 	for i++; i < len(line) && blank(line[i]); i++ {
 	}
@@ -409,7 +423,8 @@ func (p *parser) isKey() bool {
 
 func (p *parser) mapping(n *Node, col int) {
 	n.Kind = Mapping
-	defer p.gather(n)()
+	open := p.gather()
+	defer p.close(n, open)
 	for {
 		key := p.newNode(p.at)
 		key.Kind = Scalar
@@ -417,9 +432,7 @@ func (p *parser) mapping(n *Node, col int) {
 			p.quoted(key)
 			p.blanks()
 		} else {
-			for p.peek() != ':' || !space(p.byteAt(p.at+1)) {
-				p.at++
-			}
+			p.at = p.colon // isKey was true at this position
 			key.End = key.Start + len(trimBlanks(p.src[key.Start:p.at]))
 			if key.End == key.Start {
 				p.fail(p.at, "a key is missing in front of the colon")
@@ -446,7 +459,8 @@ func (p *parser) mapping(n *Node, col int) {
 
 func (p *parser) sequence(n *Node, col int) {
 	n.Kind = Sequence
-	defer p.gather(n)()
+	open := p.gather()
+	defer p.close(n, open)
 	for {
 		dash := p.at
 		p.at++

@@ -1,7 +1,6 @@
 package yamledit
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +23,7 @@ const inlineMax = 76
 
 // writer serializes values.
 type writer struct {
-	bytes.Buffer
+	buffer []byte
 	br     string // line break
 	dashIn int
 	json   bool   // quote all strings as JSON does
@@ -32,12 +31,16 @@ type writer struct {
 	step   string
 }
 
+func (w *writer) writeString(s string) { w.buffer = append(w.buffer, s...) }
+
+func (w *writer) writeByte(c byte) { w.buffer = append(w.buffer, c) }
+
 func (w *writer) line(indent int) {
-	w.WriteString(w.br)
+	w.writeString(w.br)
 	for ; indent > len(spaces); indent -= len(spaces) {
-		w.WriteString(spaces)
+		w.writeString(spaces)
 	}
-	w.WriteString(spaces[:indent])
+	w.writeString(spaces[:indent])
 }
 
 const spaces = "                                "
@@ -45,12 +48,12 @@ const spaces = "                                "
 // entry writes an entry of a block mapping or sequence at the position of its key or dash.
 func (w *writer) entry(e Entry, indent int, item bool) {
 	if !item {
-		w.WriteString(w.text(e.Key, false))
-		w.WriteByte(':')
+		w.text(e.Key, false)
+		w.writeByte(':')
 		w.value(e.Value, indent)
 		return
 	}
-	w.WriteByte('-')
+	w.writeByte('-')
 	m, ok := e.Value.(Map)
 	if !ok || w.short(e.Value, indent+2) {
 		w.value(e.Value, indent)
@@ -58,7 +61,7 @@ func (w *writer) entry(e Entry, indent int, item bool) {
 	}
 	for i, field := range m {
 		if i == 0 {
-			w.WriteByte(' ')
+			w.writeByte(' ')
 		} else {
 			w.line(indent + 2)
 		}
@@ -69,19 +72,19 @@ func (w *writer) entry(e Entry, indent int, item bool) {
 // value writes a value after a colon or dash. indent is the column of the key or dash.
 func (w *writer) value(v any, indent int) {
 	if s, ok := v.(string); ok && literal(s) {
-		w.WriteString(" |")
+		w.writeString(" |")
 		for line := range strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n") {
 			if line == "" {
-				w.WriteString(w.br)
+				w.writeString(w.br)
 				continue
 			}
 			w.line(indent + 2)
-			w.WriteString(line)
+			w.writeString(line)
 		}
 		return
 	}
 	if w.short(v, indent) {
-		w.WriteByte(' ')
+		w.writeByte(' ')
 		w.flow(v, "")
 		return
 	}
@@ -161,33 +164,33 @@ func (w *writer) flow(v any, prefix string) {
 			entries = append(entries, Entry{Value: item})
 		}
 	default:
-		w.WriteString(w.scalar(v, true))
+		w.scalar(v, true)
 		return
 	}
-	w.WriteString(open)
+	w.writeString(open)
 	inner := prefix + w.step
 	for i, e := range entries {
 		switch {
 		case i > 0 && w.step == "":
-			w.WriteString(", ")
+			w.writeString(", ")
 		case i > 0:
-			w.WriteString(",")
+			w.writeString(",")
 			fallthrough
 		case w.step != "":
-			w.WriteString(w.br + inner)
+			w.writeString(w.br + inner)
 		}
 		w.flowEntry(e, open == "[", inner)
 	}
 	if w.step != "" && len(entries) > 0 {
-		w.WriteString(w.br + prefix)
+		w.writeString(w.br + prefix)
 	}
-	w.WriteString(shut)
+	w.writeString(shut)
 }
 
 func (w *writer) flowEntry(e Entry, item bool, prefix string) {
 	if !item {
-		w.WriteString(w.text(e.Key, true))
-		w.WriteString(": ")
+		w.text(e.Key, true)
+		w.writeString(": ")
 	}
 	w.flow(e.Value, prefix)
 }
@@ -204,9 +207,9 @@ func Plain(s string, flow bool) bool {
 		return false
 	}
 	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case letter(c), c >= '0' && c <= '9', strings.IndexByte("_./+=$()-", c) >= 0:
-		case strings.IndexByte(" :;~", c) >= 0, !flow && strings.IndexByte(",{}", c) >= 0:
+		switch class := classes[s[i]]; {
+		case class == anywhere:
+		case class == beforeWords, class == blockOnly && !flow:
 			if i+1 == len(s) || !letter(s[i+1]) && (s[i+1] < '0' || s[i+1] > '9') && s[i+1] != '/' {
 				return false
 			}
@@ -214,8 +217,34 @@ func Plain(s string, flow bool) bool {
 			return false
 		}
 	}
-	return len(s) > len("false") || !slices.ContainsFunc(words, func(word string) bool { return strings.EqualFold(s, word) })
+	return len(s) > len("false") || !slices.ContainsFunc(words, func(word string) bool {
+		return len(s) == len(word) && s[0]|0x20 == word[0] && strings.EqualFold(s, word)
+	})
 }
+
+// class is where a character may stand in a text without quotes, after the first character.
+type class uint8
+
+const (
+	nowhere     class = iota
+	anywhere          // in every position
+	beforeWords       // before a letter, a digit or a slash
+	blockOnly         // the same, in block style
+)
+
+var classes = func() (all [256]class) {
+	for c := range all {
+		if letter(byte(c)) || c >= '0' && c <= '9' {
+			all[c] = anywhere
+		}
+	}
+	for list, class := range map[string]class{"_./+=$()-": anywhere, " :;~": beforeWords, ",{}": blockOnly} {
+		for _, c := range []byte(list) {
+			all[c] = class
+		}
+	}
+	return all
+}()
 
 // words are plain scalars that some reader does not parse as strings.
 var words = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
@@ -232,24 +261,30 @@ func quantity(s string) bool {
 	return false
 }
 
-func (w *writer) scalar(v any, flow bool) string {
+func (w *writer) scalar(v any, flow bool) {
 	switch v := v.(type) {
 	case string:
-		return w.text(v, flow)
+		w.text(v, flow)
 	case nil:
-		return "null"
+		w.writeString("null")
+	case int64:
+		w.buffer = strconv.AppendInt(w.buffer, v, 10)
+	default:
+		w.buffer = fmt.Append(w.buffer, v)
 	}
-	return fmt.Sprint(v)
 }
 
-func (w *writer) text(s string, flow bool) string {
-	if !w.json && Plain(s, flow) {
-		return s
+func (w *writer) text(s string, flow bool) {
+	switch {
+	case !w.json && Plain(s, flow):
+		w.writeString(s)
+	case !w.json && strings.Contains(s, `"`) && !strings.ContainsAny(s, `'\`) && strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0:
+		w.writeByte('\'')
+		w.writeString(s)
+		w.writeByte('\'')
+	default:
+		w.buffer = appendQuoted(w.buffer, s)
 	}
-	if !w.json && strings.Contains(s, `"`) && !strings.ContainsAny(s, `'\`) && strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0 {
-		return "'" + s + "'"
-	}
-	return Quote(s)
 }
 
 // literal reports whether a text is written as a literal block.
@@ -267,34 +302,33 @@ func printable(r rune) bool {
 }
 
 // Quote returns a text in double quotes, valid in JSON and YAML.
-func Quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
+func Quote(s string) string { return string(appendQuoted(nil, s)) }
+
+func appendQuoted(b []byte, s string) []byte {
+	b = append(b, '"')
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
+			b = append(b, '\\', byte(r))
 		case r == '\n':
-			b.WriteString(`\n`)
+			b = append(b, `\n`...)
 		case r == '\t':
-			b.WriteString(`\t`)
+			b = append(b, `\t`...)
 		case printable(r) && r != utf8.RuneError:
-			b.WriteRune(r)
+			b = utf8.AppendRune(b, r)
 		default:
-			b.WriteString(`\u` + strconv.FormatInt(int64(r)+0x10000, 16)[1:])
+			b = append(append(b, `\u`...), strconv.FormatInt(int64(r)+0x10000, 16)[1:]...)
 		}
 	}
-	b.WriteByte('"')
-	return b.String()
+	return append(b, '"')
 }
 
 // Marshal returns a document in block style.
 func Marshal(m Map) string {
-	w := writer{br: "\n", dashIn: 0}
+	w := writer{buffer: make([]byte, 0, 512), br: "\n", dashIn: 0}
 	for _, e := range m {
 		w.entry(e, 0, false)
-		w.WriteString("\n")
+		w.writeString("\n")
 	}
-	return w.String()
+	return string(w.buffer)
 }

@@ -45,6 +45,9 @@ func (p *parser) alias(n *Node) {
 	n.Kind, n.Start = Alias, p.at
 	n.Anchor = p.anchor(n.Start + 1)
 	n.End = p.at
+	if p.doc.aliased == nil {
+		p.doc.aliased = make(map[string]bool)
+	}
 	p.doc.aliased[n.Anchor] = true
 }
 
