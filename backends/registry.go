@@ -2,6 +2,7 @@ package backends
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -11,10 +12,11 @@ import (
 
 // Scheme describes a protocol: its URLs and how to open them.
 type Scheme struct {
-	Name    string  // the URL scheme, before "://"
-	Summary string  // one line for help texts
-	Example string  // a URL
-	Params  []Param // the URL parameters, after "?"
+	Name     string  // the URL scheme, before "://"
+	Summary  string  // one line for help texts
+	Example  string  // a URL
+	Params   []Param // the URL parameters, after "?"
+	ReadOnly bool    // Create and Delete always fail
 	// Credentials is one sentence on where credentials come from. It is the hint of errors of kind
 	// Permission.
 	Credentials string
@@ -72,6 +74,30 @@ func (r *Registry) Schemes() []Scheme {
 func (r *Registry) Check(rawURL string) error {
 	_, _, err := r.parse(rawURL)
 	return err
+}
+
+// CheckDestination is Check for a URL that will be written to. Its error wraps ErrReadOnly if the
+// protocol can only be read.
+func (r *Registry) CheckDestination(rawURL string) error {
+	scheme, _, err := r.parse(rawURL)
+	if err == nil && scheme.ReadOnly {
+		err = &Error{Op: "open", Kind: Invalid, Err: fmt.Errorf("%s:// %w; write to %s", scheme.Name, ErrReadOnly, r.writable())}
+	}
+	return err
+}
+
+// ErrReadOnly means that a protocol can only be read.
+var ErrReadOnly = errors.New("URLs can only be read")
+
+// writable returns the names of the protocols that can be written to.
+func (r *Registry) writable() string {
+	var names []string
+	for _, s := range r.Schemes() {
+		if !s.ReadOnly {
+			names = append(names, s.Name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // Open opens the directory that rawURL names. Keys of the Store are relative to it. Open sends only
@@ -180,7 +206,7 @@ func quoted(name string) string {
 // secretHint returns a hint for parameters that look like credentials.
 func secretHint(param string, s Scheme) string {
 	low := strings.ToLower(param)
-	for _, word := range []string{"secret", "key", "token", "pass", "credential", "auth"} {
+	for _, word := range []string{"secret", "key", "token", "pass", "credential", "auth", "sig", "x-amz-", "x-goog-"} {
 		if strings.Contains(low, word) {
 			return ". Credentials do not belong in a URL. " + s.Credentials
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -294,4 +295,12 @@ func tinydiskCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("a disk of %s bytes cannot be mounted: %v", args[1], err)
 	}
 	of(ts).mounts = append(of(ts).mounts, dir)
+}
+
+// webCmd serves the script's directory at $WEB.
+func webCmd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 0, "web")
+	server := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs("."))))
+	of(ts).fakes = append(of(ts).fakes, server)
+	ts.Setenv("WEB", server.URL)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
 	"github.com/stager-dev/stager/backends/hdfs"
+	"github.com/stager-dev/stager/backends/http"
 	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/oss"
 	"github.com/stager-dev/stager/backends/s3"
@@ -16,12 +17,12 @@ import (
 
 // Registry returns a registry of all protocols.
 func Registry() *backends.Registry {
-	return backends.NewRegistry(
+	return backends.NewRegistry(append(http.Schemes(),
 		file.Scheme(),
 		hdfs.Scheme(),
 		nfs.Scheme(),
 		oss.Scheme(),
 		s3.Scheme(),
 		smb.Scheme(),
-	)
+	)...)
 }

@@ -54,7 +54,7 @@ func parse(t backends.Target) (settings, error) {
 		v := t.Params.Get(param)
 		if v == "" {
 			var err error
-			v, err = secret(t.Options, name)
+			v, err = objectstore.SecretFile(t.Options, name)
 			unread = errors.Join(unread, err)
 		}
 		if v == "" && t.Getenv != nil {

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,7 +144,7 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		getenv = func(string) string { return "" }
 	}
 	if c.opts.Secrets != "" {
-		found, err := threeNames(func(name string) (string, error) { return secret(c.opts, name) })
+		found, err := threeNames(func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) })
 		if err != nil {
 			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("cannot read the files with credentials: %w", err)}
 		}
@@ -164,18 +161,6 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		return nil, noCredentials(errors.New("the metadata service is disabled"))
 	}
 	return c.role(ctx, getenv, now)
-}
-
-// secret returns the contents of a file in Options.Secrets, or "".
-func secret(opts backends.Options, name string) (string, error) {
-	if opts.Secrets == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(text)), err
 }
 
 // threeNames assembles a key. Half a key is an error, so that no other source is used by mistake.

@@ -60,7 +60,7 @@ func parse(t backends.Target) (settings, error) {
 	}
 	var unread error
 	getenv := func(name string) string {
-		text, err := secretFile(t.Options, name)
+		text, err := objectstore.SecretFile(t.Options, name)
 		unread = errors.Join(unread, err)
 		if text == "" && t.Getenv != nil {
 			text = t.Getenv(name)

@@ -3,10 +3,8 @@ package s3
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,19 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
-
-// secretFile returns the contents of a file in a mounted Secret; "" if there is none.
-func secretFile(opts backends.Options, name string) (string, error) {
-	if opts.Secrets == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(text)), err
-}
 
 // credentials tries the sources in the package comment, in order.
 type credentials struct {
@@ -39,7 +26,7 @@ type credentials struct {
 const rereadAfter = 5 * time.Minute
 
 func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	fromFiles := func(name string) (string, error) { return secretFile(c.opts, name) }
+	fromFiles := func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) }
 	if c.opts.Secrets != "" {
 		found, err := threeNames(fromFiles, "files")
 		if err == nil && !found.HasKeys() {

@@ -52,7 +52,7 @@ type diskSpeed struct {
 const diskFor = 2 * time.Second
 
 func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
-	store, err := c.open(ctx, c.URL, log)
+	store, err := c.openFor(ctx, c.URL, !c.ReadOnly, log)
 	if err != nil {
 		return err
 	}

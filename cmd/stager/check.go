@@ -50,7 +50,7 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	case c.File != "":
 		return c.plan(ctx, log)
 	}
-	store, err := c.open(ctx, c.URL, log)
+	store, err := c.openFor(ctx, c.URL, !c.ReadOnly, log)
 	if err != nil {
 		return err
 	}

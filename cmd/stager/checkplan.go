@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager/check"
 	"github.com/stager-dev/stager/stager/plan"
 )
@@ -59,7 +58,7 @@ func (c checkCmd) readPlan() (*plan.StagePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.Parse(text, all.Registry().Check)
+	p, err := parsePlan(text)
 	if err != nil {
 		return nil, fmt.Errorf("invalid plan %s:\n%w", c.File, err)
 	}

@@ -180,7 +180,7 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	case (c.Best > 0) != (c.Metric != ""):
 		return &usageError{errors.New("--best and --metric must be set together")}
 	}
-	store, err := c.open(ctx, c.Dst, log)
+	store, err := c.openToWrite(ctx, c.Dst, log)
 	if err != nil {
 		return err
 	}

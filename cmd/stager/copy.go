@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager/layout"
 	"github.com/stager-dev/stager/stager/transfer"
 )
@@ -79,6 +80,13 @@ func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Con
 	}
 	cfg = transfer.Config{
 		Listing: listing, Overwrite: c.Overwrite, Force: c.Force, DryRun: c.DryRun, Buffers: int64(c.Buffers), Log: log,
+	}
+	to, err := asURL(c.Dst)
+	if err == nil {
+		err = all.Registry().CheckDestination(to) // before the source is contacted
+	}
+	if err != nil {
+		return cfg, done, err
 	}
 	if cfg.Src, err = c.open(ctx, c.Src, log); err != nil {
 		return cfg, done, err

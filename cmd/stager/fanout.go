@@ -43,6 +43,9 @@ func (f fanoutCmd) Run() error {
 			return err
 		}
 	}
+	if err := all.Registry().CheckDestination(f.Dst); err != nil {
+		return err
+	}
 	if overlap(f.Src, f.Dst) {
 		return &usageError{errors.New("SRC and DST contain each other, so the copy would never end")}
 	}

@@ -40,8 +40,8 @@ type pods struct {
 
 func (p pods) options() jobspec.Options {
 	return jobspec.Options{
-		CheckURL: all.Registry().Check,
-		Image:    p.Image, ImagePullPolicy: p.ImagePullPolicy, Env: p.ContainerEnv, Listen: p.PodListen,
+		CheckURL: all.Registry().Check, CheckDestination: all.Registry().CheckDestination,
+		Image: p.Image, ImagePullPolicy: p.ImagePullPolicy, Env: p.ContainerEnv, Listen: p.PodListen,
 		Finalize: p.Finalize, Gate: p.Gate, AdjustMemory: p.AdjustMemory, PodSecurity: p.PodSecurity, Kubernetes: p.Kubernetes,
 	}
 }

@@ -35,7 +35,7 @@ Saves regular files of any name, and symbolic links to files within SRC as the f
 
 func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	spareTime()
-	store, err := c.open(ctx, c.Dst, log)
+	store, err := c.openToWrite(ctx, c.Dst, log)
 	if err != nil {
 		return err
 	}

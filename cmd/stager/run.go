@@ -54,7 +54,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	p, err := plan.Parse(file, all.Registry().Check)
+	p, err := parsePlan(file)
 	if err != nil {
 		return fmt.Errorf("invalid plan %s:\n%w", c.planName(), err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/url"
 	"os"
@@ -54,6 +55,45 @@ func (s storing) open(ctx context.Context, location string, log *slog.Logger) (*
 	}
 	return all.Registry().Open(ctx, at, s.options(log))
 }
+
+// openToWrite opens a URL, or a local path, unless its protocol can only be read.
+func (s storing) openToWrite(ctx context.Context, location string, log *slog.Logger) (*backends.Store, error) {
+	at, err := asURL(location)
+	if err == nil {
+		err = all.Registry().CheckDestination(at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.open(ctx, location, log)
+}
+
+// openFor is open or openToWrite.
+func (s storing) openFor(ctx context.Context, location string, write bool, log *slog.Logger) (*backends.Store, error) {
+	if write {
+		return s.openToWrite(ctx, location, log)
+	}
+	return s.open(ctx, location, log)
+}
+
+// parsePlan parses a plan that is to be run. A destination that can only be read is a readOnlyError.
+func parsePlan(text []byte) (*plan.StagePlan, error) {
+	var readOnly error
+	p, err := plan.ParseWith(text, all.Registry().Check, func(url string) error {
+		err := all.Registry().CheckDestination(url)
+		if errors.Is(err, backends.ErrReadOnly) {
+			readOnly = err
+		}
+		return err
+	})
+	if err != nil && readOnly != nil {
+		err = &readOnlyError{err}
+	}
+	return p, err
+}
+
+// readOnlyError is a plan with a destination that can only be read.
+type readOnlyError struct{ error }
 
 // asURL returns the file URL of a local path; it returns a URL unchanged.
 func asURL(location string) (string, error) {

@@ -75,6 +75,9 @@ type Options struct {
 	// CheckURL returns an error for an invalid URL, as backends.Registry.Check does; nil: every URL
 	// is valid.
 	CheckURL func(string) error
+	// CheckDestination is CheckURL for URLs that are written to, as
+	// backends.Registry.CheckDestination is; nil: CheckURL.
+	CheckDestination func(string) error
 
 	Image           string            // of stager; "": DefaultImage
 	ImagePullPolicy string            // "": the cluster's default
@@ -145,4 +148,12 @@ func (o Object) String() string {
 type Result struct {
 	Output  []byte
 	Objects []Object
+}
+
+// destinations returns CheckDestination or, without one, CheckURL.
+func (o Options) destinations() func(string) error {
+	if o.CheckDestination != nil {
+		return o.CheckDestination
+	}
+	return o.CheckURL
 }

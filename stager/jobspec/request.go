@@ -55,7 +55,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	if len(text) > planMax {
 		refuse(at, "the plan has %d bytes, and %d fit into a pod's environment", len(text), planMax)
 	}
-	p, err := in.plans.parse(key, text, in.opts.CheckURL)
+	p, err := in.plans.parse(key, text, in.opts)
 	var faults plan.Faults
 	switch {
 	case errors.As(err, &faults) && made:
@@ -282,11 +282,11 @@ func planName(name string) string {
 type plans struct{ known sync.Map }
 
 // parse parses a plan. Texts with the same key have the same faults.
-func (p *plans) parse(key, text string, checkURL func(string) error) (*plan.StagePlan, error) {
+func (p *plans) parse(key, text string, opts Options) (*plan.StagePlan, error) {
 	if known, ok := p.known.Load(key); ok {
 		return known.(*plan.StagePlan), nil
 	}
-	fresh, err := plan.Parse([]byte(text), checkURL)
+	fresh, err := plan.ParseWith([]byte(text), opts.CheckURL, opts.destinations())
 	if err == nil {
 		p.known.Store(key, fresh)
 	}

@@ -17,7 +17,8 @@ import (
 // already reported values with an invalid notation.
 type checker struct {
 	*report
-	checkURL func(string) error // may be nil
+	checkURL         func(string) error // of sources; may be nil
+	checkDestination func(string) error // may be nil
 }
 
 func (c *checker) plan(p *StagePlan) {
@@ -223,7 +224,7 @@ func (c *checker) outputs(outputs []Output) {
 		at := place("outputs", i)
 		c.unique(at+".name", names, out.Name)
 		names = append(names, out.Name)
-		c.url(at+".destination", out.Destination)
+		c.urlWith(c.checkDestination, at+".destination", out.Destination)
 		destination := strings.TrimRight(out.Destination, "/")
 		if j := slices.Index(destinations, destination); j >= 0 {
 			c.add(at+".destination", "output %s has the same destination; use a separate directory for each", names[j])
@@ -363,16 +364,18 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // The remaining methods check single values.
 
-func (c *checker) url(at, url string) {
+func (c *checker) url(at, url string) { c.urlWith(c.checkURL, at, url) }
+
+func (c *checker) urlWith(check func(string) error, at, url string) {
 	if url == "" {
 		c.add(at, "set a URL, such as s3://bucket/directory/")
 		return
 	}
 	c.placeholders(at, url)
-	if c.checkURL == nil {
+	if check == nil {
 		return
 	}
-	if err := c.checkURL(placeholder.ReplaceAllString(url, "0")); err != nil {
+	if err := check(placeholder.ReplaceAllString(url, "0")); err != nil {
 		c.add(at, "%v", err)
 	}
 }

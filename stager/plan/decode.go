@@ -18,6 +18,12 @@ import (
 // checkURL returns what is wrong with a URL, as backends.Registry.Check does; nil accepts all. It
 // sees "0" in place of placeholders.
 func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
+	return ParseWith(data, checkURL, checkURL)
+}
+
+// ParseWith is Parse with a function of its own for destinations, as
+// backends.Registry.CheckDestination is.
+func ParseWith(data []byte, checkURL, checkDestination func(string) error) (*StagePlan, error) {
 	r := newReport()
 	root := document(data, r)
 	if root == nil {
@@ -27,7 +33,7 @@ func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
 	p.setDefaults()
 	d := &decoder{r}
 	d.value("", root, reflect.ValueOf(p).Elem())
-	c := &checker{r, checkURL}
+	c := &checker{r, checkURL, checkDestination}
 	c.minBandwidths(&p.Spec)
 	p.Spec.setDeadlines()
 	c.plan(p)

@@ -88,6 +88,9 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 	return &out, nil
 }
 
+// sequence matches what braces contain in an http or https URL that names several objects.
+var sequence = regexp.MustCompile(`^[0-9]+\.\.[0-9]+$|,`)
+
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
 // template matches what Helm, Argo and Jinja replace before stager reads a plan.
@@ -119,7 +122,7 @@ func (c *checker) placeholders(at, text string) {
 		known[i] = v.name
 	}
 	for _, match := range placeholder.FindAllStringSubmatch(text, -1) {
-		if slices.Contains(known, match[1]) {
+		if slices.Contains(known, match[1]) || sequence.MatchString(match[1]) && strings.HasPrefix(text, "http") {
 			continue
 		}
 		if meant := nearest(match[1], known); meant != "" {

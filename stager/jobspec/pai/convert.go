@@ -158,7 +158,11 @@ func (c *conversion) locations() {
 			}
 		}
 		if l.staged && c.opts.Inject.CheckURL != nil && len(c.faults) == 0 {
-			if err := c.opts.Inject.CheckURL(*l.at); err != nil {
+			check := c.opts.Inject.CheckURL
+			if to := c.opts.Inject.CheckDestination; l.field == "outputDir" && to != nil {
+				check = to
+			}
+			if err := check(*l.at); err != nil {
 				c.fault(c.at[l.field], "%s: %v", l.field, err)
 			}
 		}

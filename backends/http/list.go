@@ -1,0 +1,167 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
+)
+
+const (
+	// ahead is how many objects a listing asks for at once. An index has no version of them, and
+	// mostly no exact size.
+	ahead = 32
+	// deepest is how many directories may lie in each other. A link to a parent has no end.
+	deepest = 100
+)
+
+// found is one step of a listing, in the order of the keys: an object, an entry that is skipped, an
+// error, or nothing.
+type found struct {
+	obj     backends.Object
+	skipped backends.Skipped
+	err     error
+}
+
+// List requests the index pages of the directories below prefix, or takes the objects of the
+// manifest, and then asks for the size and version of each object.
+func (s *site) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		within, cancel := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		queue := make(chan chan found, ahead)
+		put := func(step func() found) bool {
+			slot := make(chan found, 1)
+			select {
+			case queue <- slot:
+			case <-within.Done():
+				return false
+			}
+			running.Go(func() { slot <- step() })
+			return true
+		}
+		running.Go(func() {
+			defer close(queue)
+			s.keys(within, prefix, func(key string) bool {
+				return put(func() found { return s.describe(within, key) })
+			}, func(f found) bool { return put(func() found { return f }) })
+		})
+		for slot := range queue {
+			f := <-slot
+			backends.Moved(ctx)
+			switch {
+			case f.err != nil:
+				yield(backends.Object{}, f.err)
+				return
+			case f.skipped.Key != "":
+				backends.Skip(ctx, f.skipped)
+			case f.obj.Key != "" && !yield(f.obj, nil):
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			yield(backends.Object{}, s.explain("list", prefix, s.root, context.Cause(ctx)))
+		}
+	}
+}
+
+// describe returns an object that was listed.
+func (s *site) describe(ctx context.Context, key string) found {
+	obj, err := s.Stat(ctx, key)
+	if s.listed == nil && backends.KindOf(err) == backends.NotExist {
+		return found{skipped: backends.Skipped{Key: key, What: "an object that the server no longer has", Vanished: true}}
+	}
+	if e := (*backends.Error)(nil); errors.As(err, &e) && e.Kind != backends.Canceled {
+		err = &backends.Error{Op: "list", Kind: e.Kind, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s: %w", objectstore.Shorten(key), e.Err)}
+	}
+	return found{obj: obj, err: err}
+}
+
+// keys calls key for each key below prefix, in order, and other for what is no key, until one of
+// them returns false.
+func (s *site) keys(ctx context.Context, prefix string, key func(string) bool, other func(found) bool) {
+	if s.listed == nil {
+		s.crawl(ctx, prefix[:strings.LastIndexByte(prefix, '/')+1], prefix, 0, key, other)
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.listed)) {
+		if strings.HasPrefix(k, prefix) && !key(k) {
+			return
+		}
+	}
+}
+
+// crawl is keys for one directory: "" or ending in "/".
+func (s *site) crawl(ctx context.Context, dir, prefix string, depth int, key func(string) bool, other func(found) bool) bool {
+	if dir != "" && !passable(strings.TrimSuffix(dir, "/")) {
+		return true // nothing is there
+	}
+	if depth > deepest {
+		return other(found{err: backends.Errorf(backends.Unsupported, "list", dir, "more than %d nested directories: does a link lead back to a parent?", deepest)})
+	}
+	in, err := s.index(ctx, dir)
+	if err != nil {
+		if depth == 0 && backends.KindOf(err) == backends.NotExist {
+			return true
+		}
+		return other(found{err: err})
+	}
+	if !other(found{}) { // the server responds
+		return false
+	}
+	for _, skipped := range in.skipped {
+		if skipped.Key = dir + skipped.Key; strings.HasPrefix(skipped.Key, prefix) && !other(found{skipped: skipped}) {
+			return false
+		}
+	}
+	for _, name := range in.names {
+		switch at := dir + name; {
+		case strings.HasSuffix(name, "/"):
+			if (strings.HasPrefix(at, prefix) || strings.HasPrefix(prefix, at)) && !s.crawl(ctx, at, prefix, depth+1, key, other) {
+				return false
+			}
+		case strings.HasPrefix(at, prefix) && !key(at):
+			return false
+		}
+	}
+	return true
+}
+
+// index requests the index page of a directory.
+func (s *site) index(ctx context.Context, dir string) (index, error) {
+	asked := s.under(dir)
+	header := s.header(asked)
+	header.Set("Accept", "application/json, text/html;q=0.9, */*;q=0.1")
+	res, at, err := s.fetcher.Fetch(ctx, http.MethodGet, asked, header)
+	if err != nil {
+		return index{}, s.explain("list", dir, asked, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		refusal := objectstore.Refusal(res)
+		if refusal.Status == http.StatusForbidden {
+			return index{}, backends.Errorf(backends.Permission, "list", dir,
+				"the server does not show what is in this directory (HTTP %d): enable its index, or name the objects with ?manifest= or braces", refusal.Status)
+		}
+		return index{}, s.explain("list", dir, asked, refusal)
+	}
+	defer res.Body.Close() // it was read
+	if !strings.HasSuffix(at.Path, "/") {
+		at = &url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path + "/"}
+	}
+	in, err := readIndex(res, at)
+	if err != nil {
+		return index{}, s.explain("list", dir, asked, err)
+	}
+	return in, nil
+}

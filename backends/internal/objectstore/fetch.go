@@ -1,0 +1,241 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// A Fetcher sends GET and HEAD requests to any number of hosts and follows redirects. It serves
+// protocols that only read. It is safe for concurrent use.
+type Fetcher struct {
+	transport *http.Transport
+
+	mu      sync.Mutex // guards clients
+	clients map[string]*Client
+}
+
+// maxRedirects is how many redirects one request follows.
+const maxRedirects = 10
+
+// NewFetcher returns a Fetcher that dials with a transport from NewTransport.
+func NewFetcher(transport *http.Transport) *Fetcher {
+	return &Fetcher{transport: transport, clients: make(map[string]*Client)}
+}
+
+// Fetch sends a request and returns the response to it or to its last redirect, whatever its
+// status, and the URL of that response. A redirect to another host carries no Authorization header.
+// Errors contain no URLs, whose queries may be secret.
+func (f *Fetcher) Fetch(ctx context.Context, method string, at *url.URL, header http.Header) (*http.Response, *url.URL, error) {
+	header.Set("User-Agent", "stager")
+	for range maxRedirects {
+		client, err := f.client(at)
+		if err != nil {
+			return nil, at, err
+		}
+		req := &http.Request{Method: method, URL: at, Host: at.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+		res, err := client.Send(req.WithContext(ctx), nil)
+		if err != nil {
+			return nil, at, err
+		}
+		next, err := redirect(res, at)
+		if next == nil && err == nil {
+			return res, at, nil
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit)) // read to its end, so that the connection is kept
+		res.Body.Close()                                                   //nolint:errcheck // nothing in it matters
+		if err != nil {
+			return nil, at, err
+		}
+		if SameHost(at, next) {
+			at = next
+			continue
+		}
+		header = header.Clone()
+		header.Del("Authorization")
+		at = next
+	}
+	return nil, at, backends.Errorf(backends.Unsupported, "read", "", "the server redirects more than %d times", maxRedirects)
+}
+
+// refusalLimit is how many bytes of the body of an error or a redirect are read.
+const refusalLimit = 64 << 10
+
+// client returns the client for the host of a URL.
+func (f *Fetcher) client(at *url.URL) (*Client, error) {
+	if at.Scheme != "http" && at.Scheme != "https" || at.Hostname() == "" {
+		return nil, backends.Errorf(backends.Unsupported, "read", "", "the server redirects to something other than HTTP")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := at.Scheme + "://" + at.Host
+	if known := f.clients[name]; known != nil {
+		return known, nil
+	}
+	c, err := NewClient(at, f.transport)
+	if err == nil {
+		f.clients[name] = c
+	}
+	return c, err
+}
+
+// CloseIdleConnections closes the idle connections to all hosts.
+func (f *Fetcher) CloseIdleConnections() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.clients {
+		c.CloseIdleConnections()
+	}
+}
+
+// redirect returns the URL to which a response redirects; nil if it does not.
+func redirect(res *http.Response, at *url.URL) (*url.URL, error) {
+	switch res.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return nil, nil
+	}
+	to, err := at.Parse(res.Header.Get("Location"))
+	switch {
+	case err != nil || res.Header.Get("Location") == "":
+		return nil, backends.Errorf(backends.Unsupported, "read", "", "the server redirects to an invalid location")
+	case at.Scheme == "https" && to.Scheme == "http":
+		return nil, backends.Errorf(backends.Invalid, "read", "", "the server redirects from HTTPS to plain HTTP, where anybody can change the bytes")
+	}
+	to.User, to.Fragment, to.RawFragment = nil, "", ""
+	Sendable(to)
+	return to, nil
+}
+
+// Sendable escapes the spaces in a query, which servers write into locations, so that a request can
+// carry it.
+func Sendable(u *url.URL) { u.RawQuery = strings.ReplaceAll(u.RawQuery, " ", "%20") }
+
+// SameHost reports whether two URLs have the same scheme, host and port.
+func SameHost(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(hostPort(a), hostPort(b))
+}
+
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Hostname() + ":" + port
+}
+
+// A StatusError is an error response to a Fetcher.
+type StatusError struct {
+	Status     int
+	Header     http.Header
+	Page       bool // the body is a web page
+	Body       []byte
+	RetryAfter time.Duration
+}
+
+// Refusal reads the body of an error response and closes it.
+func Refusal(res *http.Response) *StatusError {
+	defer res.Body.Close()
+	e := &StatusError{Status: res.StatusCode, Header: res.Header, Page: strings.HasPrefix(res.Header.Get("Content-Type"), "text/html")}
+	e.Body, _ = io.ReadAll(io.LimitReader(res.Body, refusalLimit)) // the status suffices
+	e.RetryAfter = RetryAfter(res.Header, time.Now())
+	return e
+}
+
+// RetryAfter returns the delay that a response requests, in seconds or until a date; 0 if none.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	if s, err := strconv.Atoi(text); err == nil {
+		return time.Duration(max(s, 0)) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return max(at.Sub(now), 0)
+}
+
+func (e *StatusError) Error() string {
+	return strings.TrimSpace("the server returned HTTP " + strconv.Itoa(e.Status) + " " + http.StatusText(e.Status))
+}
+
+// Kind maps the status to a kind.
+func (e *StatusError) Kind() backends.Kind {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		return backends.Permission
+	case http.StatusNotFound, http.StatusGone:
+		return backends.NotExist
+	case http.StatusPreconditionFailed:
+		return backends.Changed
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return backends.Throttled
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusNotAcceptable, http.StatusHTTPVersionNotSupported:
+		return backends.Unsupported
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusConflict, http.StatusMisdirectedRequest:
+		return backends.Unavailable
+	}
+	switch {
+	case e.Status >= 500:
+		return backends.Unavailable
+	case e.Status >= 400:
+		return backends.Invalid
+	}
+	return backends.Unsupported // a success that is none for this request, or a redirect that cannot be followed
+}
+
+// Fetched converts an error of a Fetcher to a *backends.Error. words returns a better message than
+// that of a status, or nil.
+func Fetched(op, key string, err error, words func(*StatusError) error) error {
+	var (
+		local  *backends.LocalError
+		known  *backends.Error
+		status *StatusError
+	)
+	switch {
+	case errors.As(err, &local):
+		return local
+	case errors.As(err, &known):
+		out := *known
+		out.Op, out.Key = op, key
+		return &out
+	case errors.As(err, &status):
+		out := &backends.Error{Op: op, Key: key, Kind: status.Kind(), RetryAfter: status.RetryAfter, Err: words(status)}
+		if out.Err == nil {
+			out.Err = status
+		}
+		return out
+	}
+	kind, ok := Known(err)
+	if !ok {
+		kind = NoResponse(err)
+	}
+	if said := Connection(err); said != nil {
+		return &backends.Error{Op: op, Key: key, Kind: kind, Err: said}
+	}
+	return &backends.Error{Op: op, Key: key, Kind: kind, Err: Innermost(err)}
+}
+
+// SecretFile returns the contents of a file in Options.Secrets without surrounding space; "" if
+// there is none.
+func SecretFile(opts backends.Options, name string) (string, error) {
+	if opts.Secrets == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
+}
