@@ -232,7 +232,8 @@ def trainer_just_in_time(out):
     except SystemExit:
         pass
     for name in sorted(os.listdir(out)):
-        mark(name)
+        if name.startswith("checkpoint-"):  # stager keeps a directory of its own there
+            mark(name)
 
 
 @case("accelerate", "torch", "safetensors")
