@@ -1,9 +1,14 @@
 package checkpoint
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +102,74 @@ func TestHalfOverwrittenKerasBackupIsNotSaved(t *testing.T) {
 		settled(t, u)
 		if got := len(commits(b)); got != 1 {
 			t.Errorf("committed %v, want the first state alone", commits(b))
+		}
+	})
+}
+
+// Keras 3.0 writes only the weights. Each of its backups is saved, provisionally, and the log says
+// once why, and what to do. Several do not confirm one another: a later Keras that is stopped before
+// it writes the metadata of its first backup, and again after a restart, leaves the same. Once there
+// was metadata, weights alone are not saved. Regression: no backup of Keras 3.0 was saved.
+func TestKerasBackupWithoutMetadataStaysProvisional(t *testing.T) {
+	for name, at := range map[string]string{"in the output": "", "in its directory": "backup/"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				var said bytes.Buffer
+				b, dir := mem.New(), t.TempDir()
+				u := newUploader(t, dir, b, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&said, nil)) })
+				save := func(i int, names ...string) {
+					rewriteInPlace(t, dir, 60*i, func(name string) string {
+						if path.Base(name) == kerasMetadata {
+							return "{}"
+						}
+						return zipped(t, fmt.Sprint(name, i))
+					}, names...)
+					settled(t, u)
+					settled(t, u)
+				}
+				for i := range 3 {
+					save(i, at+kerasWeights)
+				}
+				if got, want := provisionals(t, b), "1800000000000 1800000060000 1800000120000"; got != want {
+					t.Errorf("provisional are %q, want %q; waiting %v", got, want, u.Status().Waiting)
+				}
+				if r, files := restoreNewest(t, b); files[kerasWeights] != zipped(t, fmt.Sprint(at+kerasWeights, 2)) {
+					t.Errorf("restored step %d with %q, want the last weights", r.Step, slices.Sorted(maps.Keys(files)))
+				}
+				const warning = "later ones will not make it final"
+				if got := strings.Count(said.String(), warning); got != 1 || !strings.Contains(said.String(), "update Keras to 3.1") {
+					t.Errorf("%d warnings, want one that names Keras 3.1:\n%s", got, said.String())
+				}
+				save(3, at+kerasWeights, at+kerasMetadata)
+				save(4, at+kerasWeights)
+				if err := os.Remove(filepath.Join(dir, at+kerasMetadata)); err != nil {
+					t.Fatal(err)
+				}
+				save(5, at+kerasWeights)
+				all := commits(b)
+				if c := commitOf(t, b, 1_800_000_180_000); len(all) != 4 || c.Provisional || c.Evidence != "sign "+kerasMetadata {
+					t.Errorf("committed %v, provisional %v by %q, want a fourth that is final, and no more", all, c.Provisional, c.Evidence)
+				}
+			})
+		})
+	}
+}
+
+// A trainer that ends well has written all of its backup.
+func TestKerasBackupWithoutMetadataIsFinalAtTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		for i := range 2 {
+			rewriteInPlace(t, dir, 60*i, func(name string) string { return zipped(t, fmt.Sprint(name, i)) }, "backup/"+kerasWeights)
+			settled(t, u)
+			settled(t, u)
+		}
+		if err := u.Drain(t.Context(), Exit{Success: true, Gone: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := provisionals(t, b); got != "1800000000000" {
+			t.Errorf("provisional are %q, want the first alone", got)
 		}
 	})
 }

@@ -69,11 +69,20 @@ var endsInFormat = []string{".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".np
 // files whose format records no end. All files must also have been written within about the same
 // time, so that none is left from an earlier save.
 func (c *Commit) confirmedBy(other *Commit) bool {
-	if c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+detect.SpreadSlack {
+	if c.kerasBackupAlone() || c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+detect.SpreadSlack {
 		return false
 	}
 	here, there := c.openSizes(), other.openSizes()
 	return maps.EqualFunc(here, there, slices.Equal)
+}
+
+// kerasBackupAlone reports whether a step is a backup of Keras without its metadata. Keras 3.0
+// writes none, and a later version may have been stopped before it wrote it, each time.
+func (c *Commit) kerasBackupAlone() bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(c.Files, func(f File) bool { return path.Base(f.Path) == name })
+	}
+	return c.Step >= autoFrom && has(kerasWeights) && !has(kerasMetadata)
 }
 
 // spread returns the time between the oldest and the newest modification of the files.

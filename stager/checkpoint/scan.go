@@ -317,6 +317,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 		return
 	}
 	logOmitted(u.log, nil, t.contentless())
+	u.adviseLocked(name, step, judgement)
 	if scan != nil {
 		scan.fresh = true
 	}

@@ -27,6 +27,8 @@ type trail struct {
 	judged map[local]judged
 	paths  []string // sorted; the earlier list while files are being removed
 	shrunk int64    // modification time of the newest file when a removal was seen; 0: none
+
+	advised bool // the log says how the user can make it final
 }
 
 // weigh returns the view of a checkpoint. It reads each file once per state.
@@ -58,6 +60,7 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 		}
 	}
 	if before != nil {
+		now.advised = before.advised
 		gone := detect.Removed(before.paths, now.paths)
 		if now.shrunk = before.shrunk; gone != "" && now.shrunk == 0 {
 			now.shrunk = written
@@ -71,6 +74,16 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 	}
 	u.trails[name] = now
 	return v, u.beside(&v)
+}
+
+// adviseLocked logs once how the user can make a provisional checkpoint final, if later ones
+// cannot confirm it.
+func (u *Uploader) adviseLocked(name string, step int64, j detect.Judgement) {
+	if t := u.trails[name]; j.Advice != "" && t != nil && !t.advised {
+		t.advised = true
+		u.log.Warn("a checkpoint is saved provisionally, and later ones will not make it final",
+			"checkpoint", name, "step", step, "reason", j.Reason, "advice", j.Advice)
+	}
 }
 
 // judge checks the structure of a file, and reads its content if that is evidence.

@@ -75,6 +75,8 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 		return Judgement{Kind: Quiet, Word: "end", Reason: "the trainer ended, though earlier checkpoints had " + missing}
 	case missing != "" && sign == "" && !v.Draining:
 		return Judgement{Kind: Waiting, Word: "missing", Reason: "earlier checkpoints had " + missing + ", which is not there"}
+	case sign == "" && v.kerasBackupAlone():
+		return v.weightsAlone(quiet)
 	case same && sign == "":
 		return after(v.Quiet, ShortQuiet, Judgement{Kind: Shape, Word: "shape", Reason: "it has the files of the checkpoints before it, all of them whole"})
 	case v.One && !v.Part && ends(v.Files[0]):
@@ -84,6 +86,20 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 		return after(v.Quiet, min(quiet, ShortQuiet), Judgement{Kind: Quiet, Word: "next", Reason: "a later one has begun"})
 	}
 	return after(v.Quiet, quiet, Judgement{Kind: Quiet, Word: fmt.Sprintf("quiet %v", quiet), Reason: fmt.Sprintf("nothing in it changed for %v", quiet)})
+}
+
+// weightsAlone returns the judgement on a backup of Keras without metadata. The structure of HDF5
+// shows that the weights are whole, so a short quiet period makes them a provisional checkpoint.
+func (v View) weightsAlone(quiet time.Duration) Judgement {
+	need := min(quiet, ShortQuiet)
+	if f, _ := v.find(kerasWeights); f.Format.Verdict != format.Whole {
+		need = quiet
+	}
+	return after(v.Quiet, need, Judgement{
+		Kind: Quiet, Word: fmt.Sprintf("quiet %v", need),
+		Reason: fmt.Sprintf("it has no %s, which Keras writes last since version 3.1, and %s did not change for %v", kerasMetadata, kerasWeights, need),
+		Advice: "update Keras to 3.1 or later, or call stager commit after each backup",
+	})
 }
 
 // slack is the maximum difference of the times within one step of a trainer.

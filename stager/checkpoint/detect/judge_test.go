@@ -101,7 +101,12 @@ func TestJudge(t *testing.T) {
 		"tensorflow, shard missing": {with(viewOf("ckpt-500", "ckpt-500.data-00000-of-00002", "ckpt-500.index"), func(v *View) {
 			v.Group, v.Quiet = true, time.Hour
 		}), Denied, "parts"},
-		"shards, one missing": {with(viewOf("step-500", "m-00001-of-00002.safetensors"), func(v *View) { v.Quiet = time.Hour }), Denied, "parts"},
+		"keras 3.0":               {with(viewOf("backup", kerasWeights), func(v *View) { v.Quiet = ShortQuiet }), Quiet, "quiet 1s"},
+		"keras 3.0, at once":      {viewOf("backup", kerasWeights), Waiting, "changing"},
+		"keras 3.0, ended":        {with(viewOf("backup", kerasWeights), func(v *View) { v.Ended = true }), End, "end"},
+		"keras, metadata alone":   {with(viewOf("backup", kerasMetadata), func(v *View) { v.Quiet = time.Hour }), Denied, "parts"},
+		"keras 3.0, not readable": {with(viewOf("backup", kerasWeights), func(v *View) { v.Quiet, v.Files[0].Format = quiet, format.Result{} }), Quiet, "quiet 10s"},
+		"shards, one missing":     {with(viewOf("step-500", "m-00001-of-00002.safetensors"), func(v *View) { v.Quiet = time.Hour }), Denied, "parts"},
 		"index names a file elsewhere": {with(viewOf("step-500", "model.safetensors.index.json"), func(v *View) {
 			v.Notes, v.Quiet = map[string]Note{"model.safetensors.index.json": {`{"weight_map":{"a":"../../etc/passwd"}}`, 1}}, time.Hour
 		}), Denied, "index"},

@@ -334,24 +334,37 @@ func (v View) tensorFlow() (string, Judgement) {
 	return index, Judgement{}
 }
 
-const kerasWeights = "latest.weights.h5"
+const (
+	kerasWeights  = "latest.weights.h5"
+	kerasMetadata = "training_metadata.json"
+)
 
 // keras checks Keras. BackupAndRestore overwrites the weights, and then training_metadata.json.
+// Keras 3.0 writes only the weights: see kerasBackupAlone.
 func (v View) keras() (string, Judgement) {
-	const metadata = "training_metadata.json"
 	weights, ok := v.find(kerasWeights)
-	f, signed := v.find(metadata)
+	f, signed := v.find(kerasMetadata)
 	switch {
-	case !ok && !signed || ok && !signed && !v.Group && path.Base(v.Name) != "backup":
-		return "", Judgement{} // another Keras callback writes only weights
-	case !ok || !signed:
-		return "", denied("no sign", "it has not both %s and %s, which Keras writes last", kerasWeights, metadata)
+	case !signed:
+		return "", Judgement{}
+	case !ok:
+		return "", denied("parts", "it has %s without %s", kerasMetadata, kerasWeights)
 	case weights.Modified > f.Modified:
-		return "", old(metadata, kerasWeights)
+		return "", old(kerasMetadata, kerasWeights)
 	case f.Format.Verdict != format.Whole:
-		return "", denied("torn", "its %s is not whole", metadata)
+		return "", denied("torn", "its %s is not whole", kerasMetadata)
 	}
-	return metadata, Judgement{}
+	return kerasMetadata, Judgement{}
+}
+
+// kerasBackupAlone reports whether the checkpoint is a backup of Keras of which only the weights
+// exist. That is all that Keras 3.0 writes. A later version may have been stopped before it wrote
+// the metadata of its first backup. The weights do not record which version wrote them, and a
+// trainer that is restarted may be stopped there again, so repetition proves nothing.
+func (v View) kerasBackupAlone() bool {
+	_, weights := v.find(kerasWeights)
+	_, signed := v.find(kerasMetadata)
+	return weights && !signed && (v.Group || path.Base(v.Name) == "backup")
 }
 
 var ofRayTrain = regexp.MustCompile(`^checkpoint_[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}\.[0-9]{1,9}$`)

@@ -105,6 +105,7 @@ type Judgement struct {
 	Reason string        // a sentence without a full stop, in lower case
 	Wait   time.Duration // of Waiting: further quiet time that would complete it; 0: unknown
 	Unsure bool          // of Denied: another program than assumed may have written it
+	Advice string        // of Quiet: what the user can do to make it final; empty: later ones may confirm it
 }
 
 // Complete reports whether the checkpoint is complete.
