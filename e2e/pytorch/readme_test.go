@@ -12,13 +12,21 @@ import (
 	"time"
 )
 
-// loaderLines are the examples of loaders in the README, each with its language.
+// loaderLines are the examples of loaders in the README, each with its language, and that of
+// WebDataset without the package in the handbook.
 func loaderLines(t *testing.T) (python, shell []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	handbook, err := os.ReadFile(filepath.Join("..", "..", "stager", "HANDBOOK.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, curl, _ := strings.Cut(string(handbook), "```python\nurls = ")
+	curl, _, _ = strings.Cut(curl, "\n```")
+	python = append(python, "urls = "+curl)
 	_, rest, ok := strings.Cut(string(text), "\nThe trainer can read shards in several ways:\n")
 	if rest, _, _ = strings.Cut(rest, "\n## "); !ok {
 		t.Fatal("the README has no loaders any more")
@@ -45,12 +53,16 @@ func loaderLines(t *testing.T) (python, shell []string) {
 // What stands before and after the README's lines. Each ends by printing how many samples
 // there were.
 var around = []struct{ of, before, after string }{
-	{"wds.DataPipeline", "import webdataset as wds\nfrom stager import shards\nepoch = 0\n", "\nprint(sum(1 for _ in ds))\n"},
+	{"loader(SampleDataset", "from stager.torch import SampleDataset, loader\ndef decode(sample): return int(sample['cls'])\n" + counting, "\nprint(seen)\n"},
+	{"loader(ShardDataset", "import webdataset as wds\nfrom stager.torch import ShardDataset, loader\n" + counting, "\nprint(seen)\n"},
 	{"pipe:curl", "import webdataset as wds\n", // 1,000 are far more than there are
 		"\nprint(sum(1 for _ in wds.WebDataset(urls[:40], shardshuffle=False)))\n"},
-	{"in batches(", "import sys; sys.path.append('EXAMPLES')\nfrom generator import batches\nepoch, state = 0, 0\n" +
-		"def decode(samples): return len(samples)\ndef step(state, n): return state + n\n", "\nprint(state)\n"},
+	{"in batches(", "from stager import batches\nstate = 0\n" +
+		"def decode(sample): return sample['cls']\ndef step(state, batch): return state + len(batch)\n", "\nprint(state)\n"},
 }
+
+// counting defines a step that counts samples, of batches of any kind.
+const counting = "seen = 0\ndef step(batch):\n    global seen\n    seen += len(batch['cls'] if isinstance(batch, dict) else batch)\n"
 
 // Three of these lines did not work as they were printed, while the tests that named them
 // ran others: a generator is no stage of a DataPipeline; single quotes kept $PPID from
@@ -107,11 +119,7 @@ func (l *lab) runs(t *testing.T, name string, args ...string) string {
 		t.Fatal(err)
 	}
 	l.await(t, socket)
-	examples, err := filepath.Abs(filepath.Join("..", "..", "python", "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	paths := strings.NewReplacer("/run/stager/stager.sock", socket, "/data/train/", directory+"/data/", "EXAMPLES", examples)
+	paths := strings.NewReplacer("/run/stager/stager.sock", socket, "/data/train/", directory+"/data/")
 	last := len(args) - 1
 	args[last] = paths.Replace(args[last])
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

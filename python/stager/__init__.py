@@ -13,9 +13,11 @@ iterates it: pass it to forked or spawned processes. Each thread makes a pass of
 A daemon that restarts is waited for, and the leases are kept. Standard library only.
 """
 
+from ._batches import batches
 from ._errors import (
     AccessError,
     ConflictError,
+    FormatError,
     InputFailedError,
     LeaseEndedError,
     NoSpaceError,
@@ -28,13 +30,35 @@ from ._errors import (
     UsageError,
     VersionError,
     WaitTimeoutError,
+    WindowTooSmallError,
 )
 from ._outputs import commit, cursor, resume, status
 from ._shards import Shard, shards
 from ._version import __version__
 
 __all__ = [
-    "AccessError", "ConflictError", "InputFailedError", "LeaseEndedError", "NoSpaceError", "NotFoundError", "NotReadyError", "RejectedError",
-    "RequestError", "Shard", "StagerError", "UnreachableError", "UsageError", "VersionError", "WaitTimeoutError", "__version__", "commit", "cursor",
-    "resume", "shards", "status",
+    "AccessError",
+    "ConflictError",
+    "FormatError",
+    "InputFailedError",
+    "LeaseEndedError",
+    "NoSpaceError",
+    "NotFoundError",
+    "NotReadyError",
+    "RejectedError",
+    "RequestError",
+    "Shard",
+    "StagerError",
+    "UnreachableError",
+    "UsageError",
+    "VersionError",
+    "WaitTimeoutError",
+    "WindowTooSmallError",
+    "__version__",
+    "batches",
+    "commit",
+    "cursor",
+    "resume",
+    "shards",
+    "status",
 ]  # fmt: skip

@@ -15,6 +15,14 @@ class UsageError(StagerError, ValueError):
     """A call that would lose samples, or that cannot work, whatever the daemon does."""
 
 
+class FormatError(StagerError, ValueError):
+    """A shard that cannot be read as what its name says."""
+
+
+class WindowTooSmallError(StagerError):
+    """The trainer needs more shards at once than the window holds."""
+
+
 class UnreachableError(StagerError, ConnectionError):
     """No daemon responded within the patience."""
 

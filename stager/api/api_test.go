@@ -42,6 +42,9 @@ func TestPortNeedsAToken(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
+		if got, want := w.Header().Get(versionHeader), version; got != want {
+			t.Errorf("%s: got %q in %s, want %q", call, got, versionHeader, want)
+		}
 		return w.Code
 	}
 	port, silent := h.api.Guarded("s3cret", "example.com"), h.api.Guarded("", "example.com")

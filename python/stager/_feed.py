@@ -1,0 +1,311 @@
+"""Shards for a training process, each acknowledged when all its samples were used.
+
+The training process leases the shards itself, on one connection. Workers ask it for them, and read their files. So a worker
+that is killed loses nothing, leases end at once with the training process, and workers that outlive it lease nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ._daemon import Daemon, Heartbeat, call, quote
+from ._errors import RejectedError, RequestError, StagerError, UsageError, WaitTimeoutError, WindowTooSmallError
+from ._shards import Shard
+
+Tag = tuple[int, int, int]  # number of the shard in the pass, index of the sample or -1, number of samples in the shard or -1
+Key = tuple[int, int]  # epoch and position
+STALLED_S = 60.0  # how long a full window and a waiting trainer are no error
+
+
+class Item(NamedTuple):
+    """What a worker learns of a shard."""
+
+    number: int
+    path: str
+    epoch: int
+    used: list[list[int]]  # spans of samples that were used before this pass
+    total: int  # number of samples of a shard that is acknowledged; -1: it is not
+
+
+class _Open:
+    """A shard that is being used."""
+
+    def __init__(self, number: int, shard: Shard, used: set[int]) -> None:
+        self.number, self.shard, self.lease, self.used, self.total = number, shard, shard.lease, used, -1
+        self.before = spans(used)
+        self.key: Key = (shard.epoch, shard.position)
+
+
+def spans(numbers: Iterable[int]) -> list[list[int]]:
+    """Returns sorted numbers as ranges, each with its first and last."""
+    result: list[list[int]] = []
+    for n in sorted(numbers):
+        if result and n <= result[-1][1] + 1:
+            result[-1][1] = max(result[-1][1], n)
+        else:
+            result.append([n, n])
+    return result
+
+
+def numbers(of: Iterable[Iterable[int]]) -> set[int]:
+    return {n for first, last in of for n in range(first, last + 1)}
+
+
+def union(a: list[list[int]], b: list[list[int]]) -> list[list[int]]:
+    """Returns the union of two lists of spans."""
+    result: list[list[int]] = []
+    for first, last in sorted([*a, *b]):
+        if result and first <= result[-1][1] + 1:
+            result[-1][1] = max(result[-1][1], last)
+        else:
+            result.append([first, last])
+    return result
+
+
+class Feed:
+    """The shards of an input in the training process."""
+
+    def __init__(self, input: str, *, group: int | None, reader: str | None, socket: str | None, patience: float, timeout: float) -> None:
+        self.input, self.group, self.socket, self.patience, self.timeout = input, group, socket, patience, timeout
+        self.reader = reader or default_reader()
+        self.mixes = False
+        self.leaser, self.acker = Daemon(socket, patience, self._rebind), Daemon(socket, patience)
+        self.cond, self.leasing, self.pid = threading.Condition(), False, os.getpid()
+        self.number = 0  # of the pass
+        self.items: list[_Open] = []  # of this pass
+        self.open: dict[Key, _Open] = {}
+        self.ended, self.active = False, False
+        self.failure: StagerError | None = None
+        self.pending: list[Tag] = []  # of the batch that the trainer has
+        self.waiting = 0.0  # since when the trainer waits for a batch
+        self.base: dict[str, Any] | None = None  # cursor at the start
+        self.done: dict[int, set[int]] = {}  # finished positions by epoch
+        self.known: dict[Key, set[int]] = {}  # used samples of shards that are to come again
+        self.epoch, self.samples_seen = 0, 0
+
+    def start(self) -> dict[str, Any]:
+        """Fetches the position of the input, once."""
+        if self.base is None:
+            self.base = call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {}, patience=self.patience)[2]
+            self.epoch = self.base["epoch"]
+        return self.base
+
+    def begin(self) -> int:
+        """Begins a pass over the current epoch, and returns its number."""
+        if self.pid != os.getpid():
+            raise UsageError(f"the loader of input {self.input} belongs to the process that made it; make another in this one")
+        self.start()
+        self.leave()
+        with self.cond:
+            self.number += 1
+            self.items, self.ended, self.failure, self.active, self.waiting = [], False, None, True, time.monotonic()
+            return self.number
+
+    def get(self, number: int, n: int) -> Item | None:
+        """Returns shard n of the pass, or None at its end. Any thread may call it."""
+        while True:
+            with self.cond:
+                while self.leasing and n >= len(self.items) and self.number == number:
+                    self.cond.wait(1.0)
+                if self.number != number or not self.active:
+                    return None
+                if n < len(self.items):
+                    o = self.items[n]
+                    return Item(o.number, o.shard, o.key[0], o.before, -1 if self.open.get(o.key) is o else o.total)
+                if self.failure is not None:
+                    raise self.failure
+                if self.ended:
+                    return None
+                self.leasing = True
+            shard, failure = None, None
+            try:
+                shard = self._lease(number)
+            except StagerError as err:
+                failure = err
+            finally:
+                with self.cond:
+                    self.leasing = False
+                    self.cond.notify_all()
+            with self.cond:
+                if self.number == number and self.active:
+                    self.failure = failure
+                    self.ended = shard is None and failure is None
+                    if shard is not None:
+                        self._add(shard)
+                    continue
+            if shard is not None:  # the pass was left meanwhile
+                self.acker.end_lease(shard.lease, "return", {}, shard)
+
+    def _add(self, shard: Shard) -> None:
+        key = (shard.epoch, shard.position)
+        if key in self.open:  # its lease had ended while it was used: continue with the new one
+            self.open[key].lease = shard.lease
+            return
+        used = self.known.pop(key, set()) | set(range(shard.skip))
+        self.open[key] = _Open(len(self.items), shard, used)
+        self.items.append(self.open[key])
+
+    def _lease(self, number: int) -> Shard | None:
+        query = {"reader": self.reader, "end": "early", "epoch": str(self.epoch), "wait": "5s"}
+        if self.mixes:
+            query["mixes"] = "true"
+        if self.group is not None:
+            query["group"] = str(self.group)
+        waiting = Heartbeat(f"a shard of input {self.input}")
+        while self.number == number and self.active:
+            code, headers, answer = self.leaser.call("POST", f"/v1/inputs/{quote(self.input)}/lease", query, bind=True)
+            if code != http.client.NO_CONTENT:
+                if not answer.get("end"):
+                    return Shard.of(answer)
+                if answer["epoch"] >= self.epoch:
+                    return None
+                continue
+            cause = headers.get("Stager-Wait-Cause")
+            waiting.beat(cause)
+            stalled = min(waiting.waited(), time.monotonic() - self.waiting) if self.waiting else 0.0
+            if cause in ("budget", "readers") and self.open and stalled > STALLED_S:
+                raise WindowTooSmallError(
+                    f"the window of input {self.input} has no room for another shard, and none of the {len(self.open)} that this loader holds can be"
+                    " released: their samples wait for others to fill a batch or the shuffle buffer; use a larger window, or smaller batches and buffer"
+                )
+            if waiting.waited() > self.timeout:
+                raise WaitTimeoutError(f"no shard of input {self.input} within {self.timeout:g} s: {cause}")
+        return None
+
+    def _rebind(self) -> None:
+        for o in list(self.open.values()):
+            self.leaser.rebind(o.lease, o.shard)
+
+    def yielded(self, tags: list[Tag]) -> None:
+        """Notes the samples of the batch that the trainer gets."""
+        self.pending = tags
+        self.samples_seen += sum(1 for _, i, _ in tags if i >= 0)
+        self.waiting = 0.0
+
+    def use(self) -> None:
+        """Notes that the trainer has used its batch: it requests the next one."""
+        self.waiting = time.monotonic()
+        with self.cond:
+            tags, self.pending = self.pending, []
+            finished = self._mark(tags, {o.number: o for o in self.open.values()})
+            for o in finished:
+                self.done.setdefault(o.key[0], set()).add(o.key[1])
+                del self.open[o.key]
+        for o in finished:
+            self.acker.end_lease(o.lease, "ack", {}, o.shard)
+
+    @staticmethod
+    def _mark(tags: list[Tag], of: dict[int, _Open]) -> list[_Open]:
+        touched = {}
+        for n, i, total in tags:
+            if n in of:
+                touched[n] = of[n]
+                if i >= 0:
+                    of[n].used.add(i)
+                if total >= 0:
+                    of[n].total = total
+        return [o for o in touched.values() if o.total >= 0 and len(o.used) >= o.total]
+
+    def finish(self) -> None:
+        """Ends a pass whose samples were all used: also those that the loader left out, as it leaves out an incomplete last batch."""
+        with self.cond:
+            rest, self.active = list(self.open.values()), False
+            for o in rest:
+                self.done.setdefault(o.key[0], set()).add(o.key[1])
+            self.open = {}
+            self.epoch += 1
+            self.cond.notify_all()
+        for o in rest:
+            self.acker.end_lease(o.lease, "ack", {}, o.shard)
+
+    def leave(self) -> None:
+        """Ends a pass early. The next pass continues in this epoch, with the samples that were not used."""
+        if self.pid != os.getpid() or not self.active:
+            return
+        with self.cond:
+            self.active, self.pending = False, self._keep(self.pending)
+            rest, self.open = list(self.open.values()), {}
+            self.cond.notify_all()
+        patience, self.acker.patience = self.acker.patience, 1.0
+        with contextlib.suppress(StagerError):
+            for o in rest:  # if it fails, the end of the connection returns them
+                done = o.key[1] in self.done.get(o.key[0], ())
+                self.acker.end_lease(o.lease, "ack" if done else "return", {}, o.shard)
+        self.acker.patience = patience
+
+    def _keep(self, tags: list[Tag]) -> list[Tag]:
+        """Keeps which samples of open shards were used."""
+        for o in self._mark(tags, {o.number: o for o in self.open.values()}):
+            self.done.setdefault(o.key[0], set()).add(o.key[1])
+        for key, o in self.open.items():
+            if o.used and key[1] not in self.done.get(key[0], ()):
+                self.known[key] = o.used
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Returns the position behind the batch that the trainer has, as JSON."""
+        base = self.start()
+        with self.cond:
+            open_ = {o.number: set(o.used) for o in self.open.values()}
+            totals = {o.number: o.total for o in self.open.values()}
+            for n, i, total in self.pending:
+                if n in open_:
+                    totals[n] = max(totals[n], total)
+                    if i >= 0:
+                        open_[n].add(i)
+            done = {epoch: set(of) for epoch, of in self.done.items()}
+            partial = {key: spans(of) for key, of in self.known.items()}
+            for o in self.open.values():
+                used = open_[o.number]
+                if 0 <= totals[o.number] <= len(used):
+                    done.setdefault(o.key[0], set()).add(o.key[1])
+                elif used:
+                    partial[o.key] = spans(used)
+            finished = {e: union(base.get("settled", {}).get(str(e), []), spans(done.get(e, ()))) for e in {*done, *map(int, base.get("settled", {}))}}
+            cursor = {**base, "epoch": self.epoch, "settled": {str(e): of for e, of in finished.items() if e >= self.epoch}}
+            for gone in ("leased", "used", "again", "inOrder"):
+                cursor.pop(gone, None)
+        partial = {key: of for key, of in partial.items() if key[0] >= self.epoch}
+        return {
+            "stager": 1, "input": self.input, "samples_seen": self.samples_seen, "cursor": cursor,
+            "partial": [[epoch, position, of] for (epoch, position), of in sorted(partial.items())],
+        }  # fmt: skip
+
+    def load(self, states: dict[str, Any] | list[dict[str, Any]]) -> None:
+        """Makes the input continue at a state, or at those of all processes of the job."""
+        every = states if isinstance(states, list) else [states]
+        for s in every:
+            if not isinstance(s, dict) or s.get("stager") != 1 or s.get("input") != self.input:
+                named = s.get("input") if isinstance(s, dict) else None
+                raise RejectedError(f"this is not a state of input {self.input}" + (f", but of {named}" if named else ""))
+        cursors: dict[str, dict[str, Any]] = {}
+        for s in every:
+            cursor = dict(s["cursor"])
+            other = cursors.get(cursor["part"])
+            if other is not None:  # of another process beside the same stager
+                first, last = sorted((cursor, other), key=lambda c: int(c["epoch"]))
+                settled = {e: union(first["settled"].get(e, []), last["settled"].get(e, [])) for e in {*first["settled"], *last["settled"]}}
+                cursor = {**first, "settled": settled}
+            cursors[cursor["part"]] = cursor
+        self.leave()
+        self.base = call(self.socket, "PUT", f"/v1/inputs/{quote(self.input)}/cursor", {}, list(cursors.values()), patience=self.patience)[2]
+        self.done, self.known = {}, {}
+        for s in every:
+            for epoch, position, of in s["partial"]:
+                self.known.setdefault((epoch, position), set()).update(numbers(of))
+        self.epoch, self.samples_seen = self.base["epoch"], every[0]["samples_seen"]
+
+
+def default_reader() -> str:
+    """Returns a name that stays the same when the trainer is started again."""
+    return f"{socket.gethostname()[:64]}-rank{os.environ.get('RANK') or os.environ.get('SLURM_PROCID') or 0}"
+
+
+__all__ = ["Feed", "Item", "RequestError", "Tag", "default_reader"]

@@ -1,0 +1,116 @@
+"""Samples of a shard by their index: tar archives, JSON lines, Parquet, directories and other files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tarfile
+from typing import Any, Callable
+
+from ._errors import FormatError
+
+
+class Samples:
+    """The samples of one shard. load(i) returns sample i."""
+
+    def __init__(self, count: int, load: Callable[[int], Any], close: Callable[[], None] = lambda: None) -> None:
+        self.count, self.load, self.close = count, load, close
+
+
+def open_samples(path: str) -> Samples:
+    """Opens a shard by the end of its name. A sample of a tar archive or a directory is what has one name before its first
+    dot, as WebDataset has it: {"__key__": "dogs/0007", "jpg": b"…", "cls": b"3"}. One of JSON lines or Parquet is a row. Any
+    other file is one sample."""
+    name = os.path.basename(path).lower()
+    if os.path.isdir(path):
+        return _directory(path)
+    if name.endswith(".tar"):
+        return _tar(path)
+    if name.endswith((".jsonl", ".ndjson")):
+        return _lines(path)
+    if name.endswith(".parquet"):
+        return _parquet(path)
+    if name.endswith((".gz", ".tgz", ".zst", ".bz2", ".xz", ".zip", ".lz4")):
+        raise FormatError(f"{path}: samples of a compressed file cannot be found by their index; store it uncompressed, or use ShardDataset")
+    os.stat(path)  # a file that is missing is reported here
+    return Samples(1, lambda _: {"__key__": _split(os.path.basename(path))[0], _split(os.path.basename(path))[1]: _read(path)})
+
+
+def _split(name: str) -> tuple[str, str]:
+    directory, base = os.path.split(name)
+    key, _, kind = base.partition(".")
+    return os.path.join(directory, key), kind
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _tar(path: str) -> Samples:
+    file = open(path, "rb")  # noqa: SIM115 - closed with the samples
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            members = [(m.name, m.offset_data, m.size) for m in archive if m.isfile()]
+    except tarfile.TarError as err:
+        file.close()
+        raise FormatError(f"{path} is not a tar archive, or is damaged: {err}") from err
+    groups = [(key, list(of)) for key, of in itertools.groupby(members, lambda m: _split(m[0])[0])]
+
+    def load(i: int) -> dict[str, Any]:
+        key, of = groups[i]
+        sample: dict[str, Any] = {"__key__": key}
+        for name, offset, size in of:
+            file.seek(offset)
+            sample[_split(name)[1]] = file.read(size)
+        return sample
+
+    return Samples(len(groups), load, file.close)
+
+
+def _directory(path: str) -> Samples:
+    names = sorted(os.path.relpath(os.path.join(at, name), path) for at, _, of in os.walk(path) for name in of)
+    groups = [(key, list(of)) for key, of in itertools.groupby(names, lambda name: _split(name)[0])]
+
+    def load(i: int) -> dict[str, Any]:
+        key, of = groups[i]
+        return {"__key__": key, **{_split(name)[1]: _read(os.path.join(path, name)) for name in of}}
+
+    return Samples(len(groups), load)
+
+
+def _lines(path: str) -> Samples:
+    file = open(path, "rb")  # noqa: SIM115 - closed with the samples
+    offsets, at = [], 0
+    for line in file:
+        if line.strip():
+            offsets.append(at)
+        at += len(line)
+
+    def load(i: int) -> Any:
+        file.seek(offsets[i])
+        try:
+            return json.loads(file.readline())
+        except ValueError as err:
+            raise FormatError(f"{path}: sample {i} is not JSON: {err}") from err
+
+    return Samples(len(offsets), load, file.close)
+
+
+def _parquet(path: str) -> Samples:
+    try:
+        import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as err:
+        raise FormatError(f"{path}: reading Parquet needs the package pyarrow") from err
+    file = pyarrow.parquet.ParquetFile(path)
+    ends = list(itertools.accumulate(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)))
+    last: list[Any] = [-1, None]  # the row group that was read last
+
+    def load(i: int) -> Any:
+        group = next(g for g, end in enumerate(ends) if i < end)
+        if last[0] != group:
+            last[:] = group, file.read_row_group(group)
+        return last[1].slice(i - (ends[group] - last[1].num_rows), 1).to_pylist()[0]
+
+    return Samples(ends[-1] if ends else 0, load, file.close)
