@@ -14,6 +14,7 @@ A daemon that restarts is waited for, and the leases are kept. Standard library 
 """
 
 from ._batches import batches
+from ._checkpoint import Checkpoint, checkpoint, preempted
 from ._errors import (
     AccessError,
     ConflictError,
@@ -38,6 +39,7 @@ from ._version import __version__
 
 __all__ = [
     "AccessError",
+    "Checkpoint",
     "ConflictError",
     "FormatError",
     "InputFailedError",
@@ -56,9 +58,11 @@ __all__ = [
     "WindowTooSmallError",
     "__version__",
     "batches",
+    "checkpoint",
     "commit",
     "cursor",
+    "preempted",
     "resume",
     "shards",
     "status",
-]  # fmt: skip
+]

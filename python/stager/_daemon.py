@@ -71,10 +71,11 @@ os.register_at_fork(after_in_child=_forked)
 class Daemon:
     """Calls on one connection, which survive a restart of the daemon."""
 
-    def __init__(self, path: str | None, patience: float, reconnected: Callable[[], None] = lambda: None) -> None:
-        self.path = path or os.environ.get("STAGER_SOCKET") or default_socket()
-        self.patience, self.reconnected = patience, reconnected
+    def __init__(self, path: str | None, patience: float, reconnected: Callable[[], None] | None = None) -> None:
         self.conn: _Connection | None = None
+        self.path = path or os.environ.get("STAGER_SOCKET") or default_socket()
+        self.patience = patience
+        self.reconnected = None if reconnected is None else weakref.WeakMethod(reconnected)  # its object has this one
 
     def call(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> Answer:
         """Calls until the daemon responds, or the patience is over."""
@@ -111,7 +112,9 @@ class Daemon:
         self.conn = _Connection(self.path)
         try:
             self.conn.connect()
-            self.reconnected()
+            reconnected = None if self.reconnected is None else self.reconnected()
+            if reconnected is not None:
+                reconnected()
         except BaseException:
             self.close()
             raise
@@ -154,6 +157,9 @@ class Daemon:
             log.warning("%s: the lease ended with the connection, the shard is redelivered", name)
             return False
         return True
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         if self.conn is not None:

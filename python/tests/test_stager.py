@@ -1,0 +1,256 @@
+"""Tests of the package against a fake daemon: python3 -m unittest discover -s python/tests."""
+
+import io
+import json
+import os
+import pickle
+import sys
+import tarfile
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."), os.path.dirname(os.path.abspath(__file__))]
+
+from daemon import Fake, lines
+
+import stager
+from stager import _daemon
+from stager._feed import Item, spans, union
+from stager._formats import open_samples
+from stager._order import Order, Whole
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        where = tempfile.TemporaryDirectory()
+        self.addCleanup(where.cleanup)
+        self.dir = where.name
+
+    def fake(self, *counts, **options):
+        shards = [lines(self.dir, f"{n}.jsonl", count) for n, count in enumerate(counts)]
+        fake = Fake(os.path.join(self.dir, "s.sock"), shards, **options)
+        self.addCleanup(fake.server_close)
+        self.addCleanup(fake.shutdown)
+        return fake
+
+
+class Shards(Case):
+    def test_request_for_the_next_acknowledges(self):
+        fake = self.fake(1, 1, 1)
+        source = iter(stager.shards("train", socket=fake.path))
+        first = next(source)
+        self.assertEqual((str(first), first.position, fake.acked), (fake.shards[0], 0, []))
+        next(source)
+        self.assertEqual(fake.acked, [0])
+        self.assertEqual([s.position for s in source], [2])
+        self.assertEqual(fake.acked, [0, 1, 2])
+
+    def test_ack_and_nack_end_a_lease_at_once(self):
+        fake = self.fake(1, 1)
+        with stager.shards("train", socket=fake.path) as source:
+            passing = iter(source)
+            next(passing).nack("torn")
+            self.assertEqual(fake.returned, [0])
+            next(passing).ack()
+            self.assertEqual(fake.acked, [0])
+
+    def test_context_returns_what_is_held(self):
+        fake = self.fake(1, 1)
+        with stager.shards("train", socket=fake.path) as source:
+            held = next(iter(source))
+        self.assertEqual((fake.returned, fake.acked, type(pickle.loads(pickle.dumps(held)))), ([0], [], str))
+
+    def test_workers_of_a_loader_must_choose_a_lag(self):
+        fake = self.fake(1)
+        torch = types.SimpleNamespace(get_worker_info=lambda: 1)
+        with mock.patch.dict(sys.modules, {"torch.utils.data": torch}):
+            with self.assertRaisesRegex(stager.UsageError, "stager.torch.loader"):
+                next(iter(stager.shards("train", socket=fake.path)))
+            self.assertEqual(len(list(stager.shards("train", socket=fake.path, ack_lag=1))), 1)
+
+
+class Errors(Case):
+    def test_codes_have_classes(self):
+        for code, kind in {
+            400: stager.RequestError, 403: stager.AccessError, 404: stager.NotFoundError, 409: stager.ConflictError, 422: stager.RejectedError,
+            500: stager.InputFailedError, 507: stager.NoSpaceError,
+        }.items():  # fmt: skip
+            fake = Fake(os.path.join(self.dir, f"{code}.sock"), fail=code)
+            with self.subTest(code), self.assertRaises(kind) as raised:
+                stager.status(socket=fake.path)
+            self.assertEqual((raised.exception.code, str(raised.exception)), (code, "it is the test's will"))
+            fake.shutdown()
+            fake.server_close()
+
+    def test_daemon_that_does_not_fit_is_reported(self):
+        for api, words in ((None, "is older"), ("2", "version 2 of the API")):
+            fake = Fake(os.path.join(self.dir, f"{api}.sock"), api=api)
+            with self.subTest(api), self.assertRaisesRegex(stager.VersionError, words):
+                stager.status(socket=fake.path)
+            fake.shutdown()
+            fake.server_close()
+
+    def test_absent_daemon_is_unreachable(self):
+        with self.assertRaisesRegex(stager.UnreachableError, 'is "stager run" running'):
+            next(iter(stager.shards("train", socket=os.path.join(self.dir, "none"), patience=0)))
+
+    def test_long_wait_is_logged(self):
+        with mock.patch("time.monotonic", side_effect=[0, 0, 31, 31, 62, 62]), self.assertLogs("stager", "WARNING") as logs:
+            wait = _daemon.Heartbeat("a shard")
+            wait.beat("budget")
+            wait.beat("disk")
+        self.assertEqual([r.getMessage() for r in logs.records], ["waiting for a shard for 31 s: budget", "waiting for a shard for 62 s: disk"])
+
+
+class Batches(Case):
+    def test_shard_is_acknowledged_when_its_last_sample_was_used(self):
+        fake = self.fake(3, 3, 0, 1)
+        data = iter(stager.batches("train", 2, socket=fake.path))
+        acked = []
+        for _ in range(4):
+            next(data)
+            acked.append(sorted(fake.acked))
+        self.assertEqual(acked, [[], [], [0], [0, 1]])
+        with self.assertRaises(StopIteration):
+            next(data)
+        self.assertEqual(sorted(fake.acked), [0, 1, 2, 3])
+
+    def test_state_resumes_at_the_next_sample(self):
+        for size, shuffle in ((2, 0), (3, 4), (5, 16)):
+            fake = Fake(os.path.join(self.dir, f"{size}.sock"), [lines(self.dir, f"{size}-{n}.jsonl", 7) for n in range(5)])
+            data, seen, state = stager.batches("train", size, shuffle=shuffle, socket=fake.path), [], None
+            for at, batch in enumerate(data):
+                if at == 5:
+                    break  # as if it were killed: what came after the state is used again
+                if at < 4:
+                    seen += [s["name"] for s in batch]
+                    state = json.loads(json.dumps(data.state_dict()))
+            again = stager.batches("train", size, shuffle=shuffle, socket=fake.path)
+            again.load_state_dict(state)
+            self.assertEqual(again.samples_seen, len(seen))
+            seen += [s["name"] for batch in again for s in batch]
+            with self.subTest(size=size, shuffle=shuffle):
+                self.assertEqual(sorted(seen), sorted(f"{size}-{n}.jsonl:{i}" for n in range(5) for i in range(7)))
+            fake.shutdown()
+            fake.server_close()
+
+    def test_pass_that_is_left_continues(self):
+        fake = self.fake(3, 3, 3)
+        data, seen = stager.batches("train", 2, socket=fake.path), []
+        for batch in data:
+            seen += [s["name"] for s in batch]
+            if len(seen) == 4:
+                break
+        self.assertEqual(data.epoch, 0)
+        seen += [s["name"] for batch in data for s in batch]
+        self.assertEqual((len(seen), len(set(seen)), data.epoch), (9, 9, 1))
+
+    def test_state_of_another_input_is_rejected(self):
+        fake = self.fake(1)
+        state = stager.batches("other", 1, socket=fake.path).state_dict()
+        for bad, words in ((state, "but of other"), ({}, "not a state"), ([3], "not a state")):
+            with self.assertRaisesRegex(stager.RejectedError, words):
+                stager.batches("train", 1, socket=fake.path).load_state_dict(bad)
+
+    def test_samples_that_decode_leaves_out_count_as_used(self):
+        fake = self.fake(4, 4)
+        got = list(stager.batches("train", 1, decode=lambda s: s if s["name"].endswith(("0", "1")) else None, socket=fake.path))
+        self.assertEqual((len(got), sorted(fake.acked)), (4, [0, 1]))
+
+
+class Orders(Case):
+    def test_blocks_go_to_workers_in_turn(self):
+        paths = [lines(self.dir, f"{n}.jsonl", 5) for n in range(7)]
+
+        def get(n):
+            return Item(n, paths[n], 0, [], -1) if n < len(paths) else None
+
+        for shuffle in (0, 9):
+            order = Order(open_samples, lambda s: s["name"], shuffle, 3)
+            want = [t.value for t in order.samples(get)]
+            self.assertEqual((len(want), len(set(want))), (35, 35))
+            for workers in (2, 3):
+                streams = [[t.value for t in order.samples(get, w, workers, 4)] for w in range(workers)]
+                got = []
+                while any(streams):
+                    for stream in streams:
+                        got += stream[:4]
+                        del stream[:4]
+                self.assertEqual(got, want)
+
+    def test_whole_shards_say_how_many_samples_they_have(self):
+        counts = [2, 0, 3]
+
+        def get(n):
+            return Item(n, str(n), 0, [[0, 0]] if n == 2 else [], -1) if n < 3 else None
+
+        got = [t.tags for t in Whole(lambda path: range(counts[int(path)])).samples(get)]
+        self.assertEqual(got, [[(0, 0, -1)], [(0, 1, 2)], [(1, -1, 0), (2, 1, -1)], [(2, 2, 3)]])
+
+    def test_spans(self):
+        self.assertEqual(spans([5, 1, 2, 9, 3]), [[1, 3], [5, 5], [9, 9]])
+        self.assertEqual(union([[0, 3], [8, 9]], [[2, 5], [7, 7]]), [[0, 5], [7, 9]])
+
+
+class Formats(Case):
+    def test_tar_groups_names_before_the_first_dot(self):
+        path = os.path.join(self.dir, "a.tar")
+        with tarfile.open(path, "w") as archive:
+            for name in ("d/1.jpg", "d/1.cls", "d/2.seg.png"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(name)
+                archive.addfile(entry, io.BytesIO(name.encode()))
+        of = open_samples(path)
+        want = [{"__key__": "d/1", "jpg": b"d/1.jpg", "cls": b"d/1.cls"}, {"__key__": "d/2", "seg.png": b"d/2.seg.png"}]
+        self.assertEqual([of.load(i) for i in range(of.count)], want)
+        of.close()
+
+    def test_directories_and_other_files(self):
+        for name in ("x/1.a", "x/1.b"):
+            os.makedirs(os.path.join(self.dir, "x"), exist_ok=True)
+            with open(os.path.join(self.dir, name), "w") as file:
+                file.write(name)
+        self.assertEqual(open_samples(os.path.join(self.dir, "x")).load(0), {"__key__": "1", "a": b"x/1.a", "b": b"x/1.b"})
+        self.assertEqual(open_samples(os.path.join(self.dir, "x/1.a")).load(0), {"__key__": "1", "a": b"x/1.a"})
+
+    def test_shards_that_cannot_be_read_are_named(self):
+        for name, words in (("b.tar", "b.tar is not a tar archive"), ("b.tar.gz", "uncompressed"), ("b.jsonl", "sample 0 is not JSON")):
+            path = os.path.join(self.dir, name)
+            with open(path, "w") as file:
+                file.write("neither" * 200)
+            with self.assertRaisesRegex(stager.FormatError, words):
+                of = open_samples(path)
+                self.addCleanup(of.close)
+                of.load(0)
+
+
+class Trainer(Case):
+    def test_callback_commits_and_saves_at_a_notice(self):
+        with mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(TrainerCallback=object)}):
+            from stager import hf
+        socket = os.path.join(self.dir, "s.sock")
+        callback = hf.Callback("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), socket=socket)
+        callback.checkpoint = mock.Mock()
+        args, state = types.SimpleNamespace(output_dir=self.dir), types.SimpleNamespace(global_step=3, is_world_process_zero=True)
+        saved = os.path.join(self.dir, "checkpoint-3")
+        os.mkdir(saved)
+        callback.on_save(args, state, None)
+        callback.checkpoint.commit.assert_called_once_with(saved, step=3, samples_seen=7)
+        self.assertEqual((hf.position(saved), hf.position(self.dir)), ({"a": 1}, None))
+        asked = []
+        for notice in (False, True, True):
+            if notice:
+                with open(os.path.join(self.dir, "PREEMPT"), "w"):
+                    pass
+            control = types.SimpleNamespace(should_save=False)
+            with mock.patch.dict(os.environ):
+                os.environ.pop("STAGER_PREEMPT", None)
+                callback.on_step_end(args, state, control)
+            asked.append(control.should_save)
+        self.assertEqual(asked, [False, True, False])
+
+
+if __name__ == "__main__":
+    unittest.main()
