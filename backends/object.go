@@ -14,4 +14,6 @@ type Object struct {
 	ModTime time.Time // zero if the store reports none
 	Version Version
 	Sum     Checksum // of all bytes; zero if the store reports none
+	// Whole: the store sends it from its beginning only, so a range costs all bytes before it.
+	Whole bool
 }

@@ -148,8 +148,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	first, last := int64(0), int64(len(contents))-1
 	status := http.StatusOK
-	if asked := r.Header.Get("Range"); asked != "" && !way.NoRanges {
+	if !way.NoRanges {
 		h.Set("Accept-Ranges", "bytes")
+	}
+	if asked := r.Header.Get("Range"); asked != "" && !way.NoRanges {
 		from, to, _ := strings.Cut(strings.TrimPrefix(asked, "bytes="), "-")
 		first, _ = strconv.ParseInt(from, 10, 64)
 		if first >= int64(len(contents)) {

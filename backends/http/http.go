@@ -138,6 +138,7 @@ func (s *site) stat(ctx context.Context, key string, e entry) (backends.Object, 
 		return backends.Object{}, backends.Errorf(backends.Corrupt, "stat", key, "the manifest says %d bytes, the server %d", e.size, size)
 	}
 	obj := backends.Object{Key: key, Size: size, Version: version(res.Header, size), Sum: e.sum}
+	obj.Whole = res.StatusCode == http.StatusOK && !strings.EqualFold(res.Header.Get("Accept-Ranges"), "bytes")
 	if at, err := http.ParseTime(res.Header.Get("Last-Modified")); err == nil {
 		obj.ModTime = at
 	}

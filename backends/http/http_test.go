@@ -52,6 +52,9 @@ func TestReadingHalfOfContract(t *testing.T) {
 			}
 			conformance.Inspect(t, func(t *testing.T) *backends.Store { return f.open(t, "/data/", backends.Options{}) }, objects)
 			for _, obj := range objects {
+				if obj.Whole != strings.HasPrefix(name, "no ranges") {
+					t.Errorf("%q: Whole is %t", obj.Key, obj.Whole)
+				}
 				wantReads(t, store, obj, "data/"+obj.Key)
 			}
 		})

@@ -68,8 +68,9 @@ func isUnpacked(dir string) bool {
 // fetchPackages puts packages and the libraries they lack into dir. What else they
 // would have installed, such as tools for disks and Python, stays away.
 func fetchPackages(ctx context.Context, apt, dir string, packages []string) error {
-	// It prints a line for each file: its URL, its name, its size and its sum.
-	plan := append([]string{"-qq", "-o", "Debug::NoLocking=true", "--print-uris", "--no-install-recommends", "install"}, packages...)
+	// It prints a line for each file that the cache of packages has not: its URL, its name, its
+	// size and its sum. The cache is an empty one, so that no file is left out.
+	plan := append([]string{"-qq", "-o", "Debug::NoLocking=true", "-o", "Dir::Cache::archives=" + dir, "--print-uris", "--no-install-recommends", "install"}, packages...)
 	lines, err := outputIn(ctx, dir, apt, plan...)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // Protocols are those that have a server here. Install knows "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
 // projects, and "xfs", the file system.
-var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
+var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs", "http"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
 // tells progress what it builds, fetches and installs. Packages are Debian's; to
@@ -48,6 +48,12 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 			return err
 		}
 		return installKDC(ctx, progress)
+	case "http":
+		if err := install(ctx, progress, pythonMissing, "python3"); err != nil {
+			return err
+		}
+		_, err := Unpack(ctx, progress, webPackages...)
+		return err
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
 	case "pytorch":

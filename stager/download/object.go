@@ -84,9 +84,12 @@ func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, 
 	t := &transfer{store: store, obj: obj, in: in, opts: opts, reported: obj.Sum}
 	capabilities := store.Capabilities()
 	missing := in.Missing()
-	if opts.Piece > 0 && (capabilities.Checksum == "" || capabilities.Checksum.Combinable()) {
+	switch {
+	case obj.Whole:
+		t.pieces = missing
+	case opts.Piece > 0 && (capabilities.Checksum == "" || capabilities.Checksum.Combinable()):
 		t.pieces = slice(missing, opts.Piece)
-	} else {
+	default:
 		t.pieces = cut(missing, obj.Size, capabilities.PartSize)
 	}
 	if opts.Verify == VerifySize || len(missing) != 1 || missing[0].Len != obj.Size {

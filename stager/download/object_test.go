@@ -58,6 +58,22 @@ func TestObjectIsSplitAndChecksummed(t *testing.T) {
 	}
 }
 
+// A store without ranges would send all bytes before each piece again.
+func TestObjectWithoutRangesIsOneRead(t *testing.T) {
+	for _, piece := range []int64{0, mib} {
+		s := newSource(t, "")
+		obj := s.Generate("k", 65*mib)
+		obj.Whole = true
+		in := incoming(t, directory(t, t.TempDir()), obj)
+		if _, err := Object(t.Context(), s.store, obj, in, Options{Streams: 4, Piece: piece}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.reads("k")); got != 1 {
+			t.Errorf("with pieces of %d bytes: %d reads, want 1", piece, got)
+		}
+	}
+}
+
 func TestRangesEndAtMultiples(t *testing.T) {
 	got := cut([]disk.Range{{Off: 5, Len: 10}, {Off: 20 * mib, Len: 30 * mib}}, 65*mib, 1*mib)
 	want := []disk.Range{{Off: 5, Len: 10}, {Off: 20 * mib, Len: 12 * mib}, {Off: 32 * mib, Len: 16 * mib}, {Off: 48 * mib, Len: 2 * mib}}

@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "smb": smb, "nfs": nfs, "hdfs": hdfs}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -147,6 +147,16 @@ func hdfs(flags *flag.FlagSet) starter {
 			}
 			return s, err
 		})
+	}
+}
+
+func web(flags *flag.FlagSet) starter {
+	var opts servers.WebOptions
+	flags.StringVar((*string)(&opts.Kind), "kind", string(servers.Nginx), "nginx, nginx-json, apache or python")
+	flags.StringVar(&opts.Dir, "dir", "", "what it serves; empty: a directory that goes when the server ends")
+	return func(ctx context.Context, log io.Writer) (server, error) {
+		opts.Log = log
+		return obeying(servers.StartWeb(ctx, opts))
 	}
 }
 
