@@ -128,7 +128,7 @@ func (j *job) nodes(t *testing.T, count int) (pods []string) {
 // viewed waits until the sidecars of all pods are in one view, in which all of them are.
 func (j *job) viewed(t *testing.T, pods []string) {
 	t.Helper()
-	last := regexp.MustCompile(`(?s).*msg="all nodes of the job are there" [^\n]* view=([0-9a-f]+)`)
+	last := regexp.MustCompile(`(?s).*msg="all nodes of the job have registered" [^\n]* view=([0-9a-f]+)`)
 	j.until(t, "its nodes agree on their view", func(ctx context.Context) bool {
 		views := make(map[string]bool)
 		for _, pod := range pods {

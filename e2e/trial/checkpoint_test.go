@@ -482,7 +482,7 @@ func TestThreeNodesSaveTogether(t *testing.T) {
 			j.log.Reset()
 			j.start(t)
 			code := j.terminate(t)
-			if said, want := j.log.String(), "a newer pod has taken the place of this node"; code == 0 || !strings.Contains(said, want) {
+			if said, want := j.log.String(), "a newer pod has replaced this node"; code == 0 || !strings.Contains(said, want) {
 				t.Errorf("the first pod of node %d ended with code %d and did not say %q but\n%s", n, code, want, said)
 			}
 			if got := j.restore(t, written(n)); got != 3 {

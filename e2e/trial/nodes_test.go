@@ -155,7 +155,7 @@ func oldPodBesideNew(m *team) {
 	m.judge()
 	fresh.write(w)
 	m.committed(1, fresh, old[1])
-	old[0].awaitLog("a newer pod has taken the place of this node")
+	old[0].awaitLog("a newer pod has replaced this node")
 	m.newest(1)
 	if full { // it watches a minute for the part of the other node
 		terminate([]int{75}, old[0])

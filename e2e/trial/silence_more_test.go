@@ -156,9 +156,9 @@ var moreLosses = []loss{
 			q.commit("step-1", http.StatusAccepted)
 			q.await("it is being sent", func() bool { q.scrape(); return q.moved["stager_checkpoint_uploading_bytes"] })
 			q.write("out/step-1/model", strings.Repeat("M", 3<<18)) // in place
-			q.await("it is noticed", func() bool { return strings.Contains(q.said(), "not committed, since it changed") })
+			q.await("it is noticed", func() bool { return strings.Contains(q.said(), "not committed, because it changed") })
 		},
-		status: `"output":"ckpt"`, log: []string{`level=WARN .*not committed, since it changed.* step=1`}, code: 75, term: true,
+		status: `"output":"ckpt"`, log: []string{`level=WARN .*not committed, because it changed.* step=1`}, code: 75, term: true,
 	},
 	{
 		name: "a bad shard is skipped", plan: window("onBad: skip, ", ""), setup: func(q *quiet) { q.shards(2) },

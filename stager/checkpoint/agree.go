@@ -76,7 +76,7 @@ func restoreAgreed(ctx context.Context, cfg RestoreConfig, site **site) (done Re
 			}
 		}
 	}
-	return Restored{}, "", fmt.Errorf("restore of node %d ended without a decision", a.Index)
+	return Restored{}, "", fmt.Errorf("the restore of node %d ended without a decision", a.Index)
 }
 
 // end returns the result that a report stands for.
@@ -88,17 +88,17 @@ func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
 	case group.Unreadable:
 		return Restored{}, "", &backends.Error{
 			Op: "restore", Store: r.cfg.Store.Name(), Key: report.Key, Kind: backends.Unsupported,
-			Err: fmt.Errorf("what the nodes of the job agreed to restore cannot be read: %s; --alone restores without the other nodes", report.Why),
+			Err: fmt.Errorf("cannot read which step the nodes of the job agreed to restore: %s; to restore without the other nodes, use --alone", report.Why),
 		}
 	case group.RestoreAgreed:
 		if a.Step != group.Nothing {
 			r.cfg.Log.Info("all nodes of the job restore this step", "step", a.Step, "agreement", a.Number, "cause", a.Cause, "by_node", a.By, "nodes", a.Count)
 			return r.done, "", nil
 		}
-		r.cfg.Log.Info("all nodes of the job begin without a checkpoint", "agreement", a.Number, "by_node", a.By, "nodes", a.Count)
+		r.cfg.Log.Info("all nodes of the job start without a checkpoint", "agreement", a.Number, "by_node", a.By, "nodes", a.Count)
 	}
 	if r.why != nil {
-		return Restored{}, "", fmt.Errorf("the checkpoint that all nodes agreed to restore is not good, and there is no other one: %w", r.why)
+		return Restored{}, "", fmt.Errorf("the checkpoint that all nodes agreed to restore is damaged, and there is no other one: %w", r.why)
 	}
 	err := noneGood(r.cfg, r.passed, r.left)
 	if a.Number > 0 {
@@ -139,7 +139,7 @@ func (r *agreedRestore) waiting(report group.Report) error {
 	nodes := nodeWords(report.Missing)
 	if r.waits.IsZero() {
 		r.waits = time.Now()
-		r.cfg.Log.Warn("waiting for nodes that have restored a step which is damaged since: they must restore again, so restart them", "nodes", nodes, "step", report.Step)
+		r.cfg.Log.Warn("waiting for nodes that restored a step before it was damaged; restart them so that they restore again", "nodes", nodes, "step", report.Step)
 	}
 	if time.Since(r.waits) <= r.cfg.Among.Patience {
 		return nil
@@ -226,7 +226,7 @@ func (r *agreedRestore) put(ctx context.Context, a group.Action) (group.Event, e
 	case kind == backends.Changed:
 		return group.Event{Outcome: group.Changed}, nil
 	case kind == backends.Permission, kind == backends.Unsupported:
-		r.cfg.Log.Info("no record can be written to the destination", "error", err)
+		r.cfg.Log.Info("cannot write a record to the destination", "error", err)
 		return group.Event{Outcome: group.Denied}, nil
 	case records.Unwritten(err), ctx.Err() != nil, r.unknowns == maxUnknowns:
 		return group.Event{}, err
@@ -330,7 +330,7 @@ func (r *agreedRestore) fetch(ctx context.Context, a group.Agreement) (group.Eve
 			return group.Event{}, err
 		default:
 			r.why = err
-			r.cfg.Log.Warn("the step that all nodes agreed on is not good", "step", a.Step, "error", err)
+			r.cfg.Log.Warn("the step that all nodes agreed on is damaged", "step", a.Step, "error", err)
 			return group.Event{Outcome: group.Corrupt}, nil
 		}
 		if r.listed, err = listSteps(ctx, r.cfg.Store); err != nil {

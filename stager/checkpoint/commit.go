@@ -88,7 +88,7 @@ func checkAt(at string) error {
 	data, rest, _ := strings.Cut(rest, "/")
 	id, p, _ := strings.Cut(rest, "/")
 	if _, _, ok := parseStepDir(dir); !ok || data != dataDir || !uploadID.MatchString(id) {
-		return fmt.Errorf("%q is no place of a file", at)
+		return fmt.Errorf("%q is not the location of a file", at)
 	}
 	return checkPath(p)
 }
@@ -103,7 +103,7 @@ func DecodeCommit(p []byte) (Commit, error) {
 		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "something follows the JSON object")
+		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "there is data after the JSON object")
 	}
 	if c.APIVersion != apiVersion || c.Kind != commitKind {
 		return Commit{}, backends.Errorf(backends.Unsupported, "read", commitKey,
@@ -121,10 +121,10 @@ func DecodeCommit(p []byte) (Commit, error) {
 func (c *Commit) check() error {
 	id, ok := strings.CutPrefix(c.Data, dataDir+"/")
 	if !ok || !uploadID.MatchString(id) {
-		return fmt.Errorf("%q is no directory of data", c.Data)
+		return fmt.Errorf("%q is not a data directory", c.Data)
 	}
 	if c.Step < 0 || len(c.Files) == 0 || c.Nodes < 1 {
-		return fmt.Errorf("step %d with %d files by %d nodes cannot be", c.Step, len(c.Files), c.Nodes)
+		return fmt.Errorf("step %d with %d files of %d nodes is not valid", c.Step, len(c.Files), c.Nodes)
 	}
 	var total int64
 	type place struct {
@@ -142,7 +142,7 @@ func (c *Commit) check() error {
 			}
 		}
 		if f.Node < 0 || f.Node >= c.Nodes {
-			return fmt.Errorf("%q is of node %d, and there are %d", f.Path, f.Node, c.Nodes)
+			return fmt.Errorf("%q belongs to node %d, but there are only %d nodes", f.Path, f.Node, c.Nodes)
 		}
 		if seen[place{f.Node, f.Path}] {
 			return fmt.Errorf("%q is listed twice", f.Path)
@@ -153,18 +153,18 @@ func (c *Commit) check() error {
 		}
 		total += f.Size
 		if sum, err := backends.ParseChecksum(f.Digest); err != nil || sum.IsZero() {
-			return fmt.Errorf("%q has no digest that can be checked: %q", f.Path, f.Digest)
+			return fmt.Errorf("%q has an unknown kind of digest: %q", f.Path, f.Digest)
 		}
 	}
 	for _, f := range c.Files {
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			if seen[place{f.Node, dir}] {
-				return fmt.Errorf("%q is a file and a directory", dir)
+				return fmt.Errorf("%q is both a file and a directory", dir)
 			}
 		}
 	}
 	if total != c.Bytes {
-		return fmt.Errorf("its files have %d bytes, and it says %d", total, c.Bytes)
+		return fmt.Errorf("its files have %d bytes (want %d)", total, c.Bytes)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ const (
 // it, and those reserved for stager.
 func checkPath(p string) error {
 	if !fs.ValidPath(p) || p == "." || len(p) > maxPath || strings.ContainsRune(p, 0) || !utf8.ValidString(p) {
-		return fmt.Errorf("%q is no path that a file of a checkpoint can have", p)
+		return fmt.Errorf("%q is not a valid path of a file in a checkpoint", p)
 	}
 	for name := range strings.SplitSeq(p, "/") {
 		if len(name) > maxName {
@@ -187,7 +187,7 @@ func checkPath(p string) error {
 		}
 	}
 	if ours(p) {
-		return fmt.Errorf("%q is a name that stager keeps for itself", p)
+		return fmt.Errorf("%q is a name that stager reserves", p)
 	}
 	return nil
 }

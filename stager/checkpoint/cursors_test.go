@@ -128,7 +128,7 @@ func TestCursorIsRecordedWhenNameAppears(t *testing.T) {
 	_, stop := u.watch()
 	defer stop()
 	if u.polls {
-		t.Fatal("the kernel does not tell of changes here")
+		t.Fatal("the kernel does not report changes here")
 	}
 	write(t, filepath.Join(dir, "step-7.tmp"), model("7"))
 	<-asked

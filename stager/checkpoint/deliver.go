@@ -13,7 +13,7 @@ import (
 )
 
 // COMMIT.json is created if there is none. Otherwise it is replaced by compare-and-swap against
-// the version that was read. If that fails, another writer was first, and the decision is made
+// the version that was read. If that fails, another writer committed this step first, and the decision is made
 // again from what is there now. After the commit, and before success is reported, the data is
 // listed again. What another process removed meanwhile is sent again.
 
@@ -25,7 +25,7 @@ const (
 
 var (
 	// errStepExists reports that COMMIT.json has changed since it was read.
-	errStepExists = errors.New("another writer was first")
+	errStepExists = errors.New("another writer committed this step first")
 	// errVanished reports that uploaded data is missing that COMMIT.json names or was about to
 	// name.
 	errVanished = errors.New("another process removed data of this upload")
@@ -307,7 +307,7 @@ func (s *shipper) confirm(ctx context.Context, at spot, c *Commit, data string) 
 			s.log.Info("another upload has replaced this checkpoint since it was committed", "step", at.dir)
 			return *c, nil
 		case backends.KindOf(err) == backends.NotExist:
-			s.log.Warn("this checkpoint was committed, and a retention has removed it since", "step", at.dir)
+			s.log.Warn("this checkpoint was committed, but retention has removed it since", "step", at.dir)
 			return *c, nil
 		default:
 			return Commit{}, err
@@ -325,14 +325,14 @@ func (c *Commit) brought(dir, data string) bool {
 // afterCommit cleans up after the step exists. left is the listing of the step's directory.
 func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left []backends.Object) {
 	if _, err := s.store.PutBytes(ctx, latestKey, []byte(at.dir+"\n"), backends.CreateOptions{}); err != nil {
-		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
+		s.log.Warn("cannot write LATEST; restore does not need it", "error", err)
 	}
 	r := s.retention()
 	if at.replace && at.former != nil {
 		r.finish(at.dir, at.former)
 	}
 	if err := r.tidy(ctx, at.dir, commit, left); err != nil {
-		s.log.Warn("data of an earlier upload of this step is left behind", "step", at.dir, "error", err)
+		s.log.Warn("cannot remove data of an earlier upload of this step", "step", at.dir, "error", err)
 	}
 }
 

@@ -88,7 +88,7 @@ func (w *dirWatch) run() {
 func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
-		w.u.log.Warn("the kernel dropped notifications of the output's directory, scanning it; what was renamed meanwhile waits for other evidence")
+		w.u.log.Warn("the kernel dropped notifications for the output directory, scanning it; files renamed in the meantime need other evidence")
 		w.rescan()
 		w.wake()
 		return

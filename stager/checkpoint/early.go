@@ -84,7 +84,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		e.snap.Round, e.snap.round = u.member.rounds.of(step)
 	}
 	if err := u.rememberEarly(e); err != nil {
-		u.log.Debug("what is held of a checkpoint that is not complete cannot be remembered, so a restart loses it", "checkpoint", name, "error", err)
+		u.log.Debug("cannot record the files held of an incomplete checkpoint, so a restart loses them", "checkpoint", name, "error", err)
 	}
 	for _, f := range files {
 		if before, ok := e.linked[f.Path]; ok && before.Inode == f.Inode {
@@ -95,7 +95,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 			return // the trainer is removing it, and the links may be the only complete copy
 		}
 		if err != nil {
-			u.log.Debug("a file of a checkpoint that is not complete cannot be held", "checkpoint", name, "file", f.Path, "error", err)
+			u.log.Debug("cannot hold a file of an incomplete checkpoint", "checkpoint", name, "file", f.Path, "error", err)
 			u.dropEarlyLocked(name)
 			return
 		}
@@ -156,7 +156,7 @@ func (u *Uploader) dropEarlyLocked(name string) {
 	if e := u.early[name]; e != nil {
 		delete(u.early, name)
 		if err := u.root.RemoveAll(e.dir()); err != nil {
-			u.log.Warn("a snapshot is left behind and takes space", "directory", e.dir(), "error", err)
+			u.log.Warn("cannot remove a snapshot, which takes space", "directory", e.dir(), "error", err)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	j := detect.Judge(v, &u.shapes, u.cfg.QuietPeriod)
 	busy, _, err := t.writers(files)
 	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
-		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
+		u.log.Debug("the files held of a removed checkpoint are incomplete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
 	if e.recalled && j.Kind == detect.Sign { // more may have been written before it, while stager was not running
@@ -315,7 +315,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	err = u.snapshots.adopt(snap, e.dir())
 	u.holding.Add(int64(time.Since(began)))
 	if err != nil {
-		u.log.Warn("a checkpoint that was removed cannot be held", "checkpoint", name, "error", err)
+		u.log.Warn("cannot hold a checkpoint that was removed", "checkpoint", name, "error", err)
 		return false
 	}
 	u.log.Info("a checkpoint was removed after a later one had begun, and is saved from what was held", "step", snap.Step, "checkpoint", name,

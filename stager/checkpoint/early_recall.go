@@ -69,7 +69,7 @@ func (u *Uploader) recallEarly() error {
 			u.trails[e.snap.Name] = e.trail()
 			continue
 		}
-		u.log.Debug("what an earlier process held of a checkpoint that was not complete cannot be used", "directory", entry.Name(), "error", err)
+		u.log.Debug("cannot use the files that an earlier process held of an incomplete checkpoint", "directory", entry.Name(), "error", err)
 		if err := u.root.RemoveAll(path.Join(snapshotsName, entry.Name())); err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return Step{}, err
 	}
 	if u.cfg.Mode == ModeNone {
-		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors files and has no checkpoints", u.cfg.Output)
 	}
 	stood := u.request()
 	name, err := u.within(r.Path)
@@ -68,7 +68,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return Step{}, backends.Errorf(kind, "commit", r.Path, format, args...)
 	}
 	if len(files) == 0 {
-		return refuse(backends.Invalid, "there is no file in it")
+		return refuse(backends.Invalid, "it contains no files")
 	}
 	if r.Step < 0 {
 		step, ok := stepOf(name, t.only == "")

@@ -132,7 +132,7 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 		}
 		err := replaceCommit(ctx, u.cfg.Store, g, &c)
 		if err == nil {
-			u.log.Info("provisional checkpoint is final", "step", c.Step, "evidence", c.Evidence)
+			u.log.Info("provisional checkpoint is final now", "step", c.Step, "evidence", c.Evidence)
 			u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 			u.mu.Lock()
 			if u.committed.Step == c.Step {
@@ -144,9 +144,9 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 		}
 		switch backends.KindOf(err) {
 		case backends.Exist, backends.Changed, backends.NotExist:
-			u.log.Debug("a provisional checkpoint was replaced or removed meanwhile", "step", c.Step)
+			u.log.Debug("a provisional checkpoint was replaced or removed in the meantime", "step", c.Step)
 		default:
-			u.log.Warn("a provisional checkpoint cannot be marked as final now", "step", c.Step, "error", err)
+			u.log.Warn("cannot mark a provisional checkpoint as final", "step", c.Step, "error", err)
 		}
 	}
 }

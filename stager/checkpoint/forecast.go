@@ -49,7 +49,7 @@ func (u *Uploader) logForecast(p pace) {
 	need := p.needs()
 	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
 	if u.cfg.Grace > 0 && need > u.cfg.Grace {
-		u.log.Warn("a checkpoint that is complete when draining starts would be lost: use a longer grace period, or save less at once",
+		u.log.Warn("a checkpoint that completes when draining starts would be lost: use a longer grace period, or smaller checkpoints",
 			"like_step", p.Step, "bytes", backends.Size(p.Bytes), "rate", backends.Rate(p.Rate),
 			"needs", need.Round(time.Second), "grace", u.cfg.Grace.Round(time.Second))
 	}

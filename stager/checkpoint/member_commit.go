@@ -50,7 +50,7 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		return c, nil, err
 	}
 	if text, err = encode(&c); err == nil && len(text) > commitLimit {
-		err = fmt.Errorf("it would have %d bytes, and may have %d", len(text), commitLimit)
+		err = fmt.Errorf("it would have %d bytes (at most %d are allowed)", len(text), commitLimit)
 	}
 	return c, text, err
 }

@@ -84,7 +84,7 @@ func (m *member) note(err error, failed bool) {
 	if !failed || m.ctx.Err() != nil {
 		return
 	}
-	m.u.log.Debug("a record cannot be read or written now", "error", err)
+	m.u.log.Debug("cannot read or write a record", "error", err)
 	m.setTrouble(err.Error())
 }
 

@@ -178,7 +178,7 @@ func (m *member) moveTo(view string) {
 		err = werr
 	}
 	if err != nil {
-		m.u.log.Warn("the view cannot be kept on the volume: after a restart what is held may not be saved", "error", err)
+		m.u.log.Warn("cannot record the view on the volume: after a restart, checkpoints held here may not be saved", "error", err)
 	}
 }
 
@@ -220,7 +220,7 @@ func (m *member) sighted(step int64) {
 		m.home.Seen = m.home.Seen[n-maxSeen:]
 	}
 	if err := m.writeHome(); err != nil {
-		m.u.log.Warn("a step cannot be noted on the volume", "step", step, "error", err)
+		m.u.log.Warn("cannot record a step on the volume", "step", step, "error", err)
 	}
 }
 

@@ -70,7 +70,7 @@ func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold, abandoned bool
 		at = snap.Complete
 	}
 	if hold {
-		u.log.Warn("it is held on this node until stager is restarted", "step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
+		u.log.Warn("the checkpoint is held on this node until stager is restarted", "step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
 		snap.refused, snap.abandoned = err, at
 		u.notifyLocked()
 		return

@@ -118,7 +118,7 @@ func (n *notes) lines(words ...string) (lines []string) {
 	return lines
 }
 
-const unreadableNote = "a record cannot be read, and stays as it is"
+const unreadableNote = "cannot read a record, leaving it unchanged"
 
 // edited returns a record with one field replaced.
 func edited(t *testing.T, text []byte, field string, value any) []byte {

@@ -33,7 +33,7 @@ func (m *member) report(r group.Report) {
 	case group.Fenced:
 		m.setState(memberFenced)
 		m.giveUpAll("a newer pod has taken the place of this node")
-		u.log.Warn("a newer pod has taken the place of this node: saves that are open are finished, no new one begins", "node", u.cfg.Node)
+		u.log.Warn("a newer pod has replaced this node: finishing open saves, starting no new ones", "node", u.cfg.Node)
 	case group.Unreadable:
 		m.unreadable(r)
 	case group.Viewed:
@@ -41,7 +41,7 @@ func (m *member) report(r group.Report) {
 	case group.Waiting:
 		m.waiting(r)
 	case group.Announced:
-		u.log.Info("a checkpoint of all nodes begins", "step", r.Step, "save", r.Save.Number)
+		u.log.Info("saving a checkpoint of all nodes", "step", r.Step, "save", r.Save.Number)
 		m.begun(r.Save)
 		m.clearMissing()
 	case group.Skipped:
@@ -99,14 +99,14 @@ func (m *member) unreadable(r group.Report) {
 	m.logged[r.Key] = true
 	m.mu.Unlock()
 	if !known {
-		m.u.log.Warn("a record cannot be read, and stays as it is", "key", r.Key, "reason", r.Why)
+		m.u.log.Warn("cannot read a record, leaving it unchanged", "key", r.Key, "reason", r.Why)
 	}
 }
 
 // viewedNow reports everything held to the machine again, which drops what belongs to another
 // view.
 func (m *member) viewedNow(v group.View) {
-	m.u.log.Info("all nodes of the job are there", "nodes", v.Count, "view", v.Digest)
+	m.u.log.Info("all nodes of the job have registered", "nodes", v.Count, "view", v.Digest)
 	m.clearMissing()
 	m.mu.Lock()
 	m.viewed = true
@@ -123,7 +123,7 @@ func (m *member) viewedNow(v group.View) {
 func (m *member) waiting(r group.Report) {
 	if r.Who != "" {
 		m.setState(memberWatching)
-		m.u.log.Warn("another job has registered at the destination, waiting whether it is alive", "job", r.Who, "node", m.u.cfg.Node)
+		m.u.log.Warn("another job has registered at the destination, waiting to see whether it is alive", "job", r.Who, "node", m.u.cfg.Node)
 		return
 	}
 	step := int64(-1)
@@ -189,7 +189,7 @@ func (m *member) skipped(r group.Report) {
 		u.giveUpLocked(snap, r.Why, snap.Committed, true)
 		return
 	}
-	u.log.Info("all nodes save a later checkpoint, so this one is not sent", "step", snap.Step)
+	u.log.Info("all nodes save a later checkpoint, so this one is not uploaded", "step", snap.Step)
 	u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
 	u.rememberLocked()
 	u.leaveLocked(snap)
@@ -247,7 +247,7 @@ func (m *member) removed(r group.Report) {
 func (m *member) tidy(dir string) {
 	u := m.u
 	if _, err := u.cfg.Store.PutBytes(m.ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
-		u.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
+		u.log.Warn("cannot write LATEST; restore does not need it", "error", err)
 	}
 	select {
 	case u.shipping <- struct{}{}:

@@ -83,7 +83,7 @@ func (r *rounds) keep(number int) {
 	}
 	m.home.Restores = number
 	if err := m.writeHome(); err != nil {
-		m.u.log.Warn("the last agreement on what to restore cannot be noted on the volume", "error", err)
+		m.u.log.Warn("cannot record on the volume which step the nodes agreed to restore", "error", err)
 	}
 }
 

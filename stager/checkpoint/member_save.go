@@ -182,7 +182,7 @@ func (m *member) uploadFailed(snap *snapshot, err error) group.Event {
 	}
 	u.cfg.Metrics.failures.WithLabelValues(u.cfg.Output).Inc()
 	if errors.Is(err, errChanged) || errors.As(err, new(*unholdableError)) {
-		u.log.Warn("the files of this node cannot be saved as they are", "step", snap.Step, "error", err)
+		u.log.Warn("cannot save the files of this node in their current state", "step", snap.Step, "error", err)
 		return group.Event{Outcome: group.Changed}
 	}
 	u.log.Warn("a checkpoint is not safe yet", "step", snap.Step, "error", err)

@@ -212,7 +212,7 @@ func openPlain(root *os.Root, f plain) (*os.File, error) {
 		return nil, explain(root, p, err)
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no plain file any more")})
+		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no longer a regular file")})
 	}
 	return file, nil
 }

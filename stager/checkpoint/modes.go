@@ -46,7 +46,7 @@ func (u *Uploader) restoreMode(name string) error {
 		return mode | 0o600
 	})
 	if restored {
-		u.log.Warn("the mode of stager's own file was changed, and is restored", "path", name, "mode", was.String())
+		u.log.Warn("the mode of a file of stager was changed, restoring it", "path", name, "mode", was.String())
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (g
 	}
 	return group.Found{}, &backends.Error{
 		Op: "list", Store: store.Name(), Kind: backends.Changed,
-		Err: fmt.Errorf("steps came and went during each of %d tries", maxListings),
+		Err: fmt.Errorf("steps were added and removed during each of %d tries", maxListings),
 	}
 }
 
@@ -105,12 +105,12 @@ func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed,
 		case err != nil && !bad(err):
 			return group.Found{}, passed, err
 		case err != nil:
-			log.Warn("a checkpoint is not good, the one before is tried", "step", c.dir, "error", err)
+			log.Warn("a checkpoint is damaged, trying the one before it", "step", c.dir, "error", err)
 			found, passed = group.Found{}, true
 			continue
 		}
 		for _, p := range c.passed {
-			log.Warn("a newer checkpoint that no sign proves complete has other files than the one before, which is taken",
+			log.Warn("a newer checkpoint is not known to be complete and has other files than the one before it, using that one",
 				"step", p.step, "before", found.Step)
 		}
 		return found, passed, nil

@@ -50,7 +50,7 @@ func readPart(ctx context.Context, store *backends.Store, key string) (p part, e
 		return part{}, err
 	}
 	if err := json.Unmarshal(text, &p); err != nil || p.Kind != partKind {
-		return part{}, backends.Errorf(backends.Corrupt, "read", key, "it is no part of a checkpoint: %w", err)
+		return part{}, backends.Errorf(backends.Corrupt, "read", key, "it is not a part of a checkpoint: %w", err)
 	}
 	return p, nil
 }

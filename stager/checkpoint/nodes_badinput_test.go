@@ -169,7 +169,7 @@ func TestMemberRecordThatCannotBeRead(t *testing.T) {
 				if got, _ := b.Get(memberKey0); string(got) != text {
 					t.Errorf("the record is now %q, want it as it was", got)
 				}
-				if got := said.count(`msg="a record cannot be read, and stays as it is" output=ckpt key=` + memberKey0); got != 1 {
+				if got := said.count(`msg="cannot read a record, leaving it unchanged" output=ckpt key=` + memberKey0); got != 1 {
 					t.Errorf("it was named %d times, want once", got)
 				}
 				if err := drained(t, g.us[0]); err == nil || !strings.Contains(err.Error(), "step 1") {

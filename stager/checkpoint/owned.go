@@ -54,7 +54,7 @@ func (s *site) report(name string) (r record, id identity, err error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err == nil && (r.Source == "" || r.Restored.Restored.IsZero()) {
-		err = errors.New("it is not by a restore")
+		err = errors.New("it was not written by a restore")
 	}
 	return r, id, err
 }

@@ -152,7 +152,7 @@ func (p *place) open(name string) (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), name)
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: name, Err: errors.New("it is no plain file")})
+		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: name, Err: errors.New("it is not a regular file")})
 	}
 	return file, nil
 }

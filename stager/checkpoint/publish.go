@@ -26,7 +26,7 @@ type plan struct {
 }
 
 // errMoved is wrapped in errors of kind Changed.
-var errMoved = errors.New("it changed while the checkpoint was put there: run restore again")
+var errMoved = errors.New("it changed while the checkpoint was published there: run restore again")
 
 func moved(p string) error {
 	return &backends.Error{Op: "restore", Key: p, Kind: backends.Changed, Err: errMoved}
@@ -307,7 +307,7 @@ func (s *site) finish(work string) error {
 	if !errors.Is(err, errMoved) || s.killed {
 		return err
 	}
-	s.log.Warn("a restore that was killed cannot be finished, since files of it changed", "dir", s.dir, "step", p.Done.Step, "error", err)
+	s.log.Warn("cannot finish a restore that was killed, because files of it have changed", "dir", s.dir, "step", p.Done.Step, "error", err)
 	s.unfinished = append(s.unfinished, work)
 	s.before = append(s.before, p.Before...)
 	for _, f := range p.Files {

@@ -48,7 +48,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 		return Commit{}, err
 	}
 	if len(files) == 0 {
-		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "there is no file in it")
+		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "it contains no files")
 	}
 	logOmitted(cfg.Log, nil, t.contentless())
 	if cfg.Step < 0 {
@@ -89,7 +89,7 @@ func openPath(path string) (root *os.Root, only string, err error) {
 		only = filepath.Base(path)
 		root, err = os.OpenRoot(filepath.Dir(path))
 	default:
-		err = fmt.Errorf("%s is neither a directory nor a plain file (%s)", path, info.Mode().Type())
+		err = fmt.Errorf("%s is neither a directory nor a regular file (%s)", path, info.Mode().Type())
 	}
 	return root, only, err
 }

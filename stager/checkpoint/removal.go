@@ -90,7 +90,7 @@ func (r *retention) askTime(ctx context.Context) error {
 		err = errors.Join(err, r.store.Delete(ctx, clockKey))
 	}
 	if kind := backends.KindOf(err); err != nil && (kind == backends.Permission || kind == backends.NotExist) {
-		r.log.Info("cannot learn the time of the store, so less counts as abandoned", "error", err)
+		r.log.Info("cannot read the clock of the store, so fewer uploads count as abandoned", "error", err)
 		return nil
 	}
 	return err

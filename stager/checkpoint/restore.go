@@ -177,7 +177,7 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 		} else if !stands && !weaken.trustListing {
 			return Restored{}, err, err
 		}
-		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", c.dir, "error", err)
+		cfg.Log.Warn("a checkpoint is damaged, trying the one before it", "step", c.dir, "error", err)
 		passed = append(passed, FellBack{c.step, cfg.Store.Sub(c.dir).Name(), err.Error(), backends.KindOf(err)})
 	}
 	err = noneGood(cfg, passed, uncommitted)
@@ -199,7 +199,7 @@ func restoredOf(cfg RestoreConfig, c choice, commit Commit, passed []FellBack) R
 		done.Files = append(done.Files, f.Path)
 	}
 	if commit.Provisional {
-		cfg.Log.Warn("nothing but a quiet period says that this checkpoint is complete", "step", c.step, "evidence", commit.Evidence)
+		cfg.Log.Warn("only a quiet period indicates that this checkpoint is complete", "step", c.step, "evidence", commit.Evidence)
 	}
 	return done
 }
@@ -209,7 +209,7 @@ func skippedStep(cfg RestoreConfig, c choice) []FellBack {
 	var passed []FellBack
 	for _, p := range c.passed {
 		reason := fmt.Sprintf("it is provisional (%s), and has other files than step %d before it; --allow-provisional restores it", p.commit.Evidence, c.step)
-		cfg.Log.Warn("a newer checkpoint is provisional and has other files than the ones before it, so it is passed over; --allow-provisional restores it",
+		cfg.Log.Warn("skipping a newer checkpoint, which is provisional and has other files than the ones before it; to restore it, use --allow-provisional",
 			"step", p.dir, "evidence", p.commit.Evidence)
 		passed = append(passed, FellBack{p.step, cfg.Store.Sub(p.dir).Name(), reason, backends.Changed})
 	}

@@ -121,7 +121,7 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 		err = r.sweepUploadRecords(ctx)
 	}
 	if listingDenied(err) {
-		cfg.Log.Warn("what killed uploads may have left cannot be looked for", "error", err)
+		cfg.Log.Warn("cannot look for data left by killed uploads", "error", err)
 		err = nil
 	}
 	return r.removed, err
@@ -205,7 +205,7 @@ func (r *retention) listOnce(ctx context.Context) (s storeListing, err error) {
 				r.read[l.dir] = before
 			}
 		case kind != backends.NotExist && kind != backends.Changed && bad(err):
-			r.log.Warn("a COMMIT does not count: restore would pass over this step", "step", l.dir, "error", err)
+			r.log.Warn("a COMMIT is not valid, so restore would skip this step", "step", l.dir, "error", err)
 			s.bad[l.dir] = err
 			s.later = s.later || kind == backends.Unsupported
 		default:
@@ -248,7 +248,7 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	}
 	r.left = s.good
 	if s.later {
-		r.log.Warn("a step was committed by a later version of stager, so no data is removed that it may need")
+		r.log.Warn("a step was committed by a later version of stager, keeping all data that it may need")
 		return newest, nil
 	}
 	if r.dry {
@@ -290,7 +290,7 @@ func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (
 		case err != nil:
 			return false, err
 		case now.Version != l.version:
-			r.log.Info("step was committed again meanwhile, keeping it", "step", l.dir)
+			r.log.Info("step was committed again in the meantime, keeping it", "step", l.dir)
 			return false, nil
 		}
 		if err := r.store.Delete(ctx, l.dir+"/"+commitKey); err != nil {

@@ -39,7 +39,7 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 	hint, ended := make(chan struct{}, 1), make(chan struct{})
 	w, err := newDirWatch(u, hint)
 	if err != nil {
-		u.log.Info("the kernel does not tell of changes here; they are seen a few seconds later", "error", err)
+		u.log.Info("the kernel does not report changes here, so they are noticed a few seconds later", "error", err)
 		u.poll()
 		return nil, func() {}
 	}
@@ -76,7 +76,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 		cpu := cpuOf(func() { err = u.scan(false) })
 		cpu = max(0, min(cpu, time.Since(start)-time.Duration(u.holding.Load()))) // without that of copies
 		if err != nil {
-			u.log.Warn("the output cannot be looked at", "error", err)
+			u.log.Warn("cannot scan the output", "error", err)
 			_ = u.note(err)
 		}
 		u.wakeSender()
@@ -144,7 +144,7 @@ func (u *Uploader) sendOn(ctx context.Context) {
 			retry = firstRetry
 			continue
 		}
-		u.log.Warn("the output is not saved now, it is tried again", "error", err, "pause", retry)
+		u.log.Warn("cannot save the output, trying again", "error", err, "pause", retry)
 		if pause(ctx, retry) != nil {
 			return
 		}
@@ -240,7 +240,7 @@ func (u *Uploader) preempt() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if up := u.uploading; up != nil && u.waitsNewerLocked(up.snap) {
-		u.log.Info("an upload makes way for a newer checkpoint", "step", up.snap.Step)
+		u.log.Info("interrupting an upload for a newer checkpoint", "step", up.snap.Step)
 		up.cancel()
 	}
 }
@@ -300,11 +300,11 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 		case e.fault:
 			errs = append(errs, fmt.Errorf("%s is not safe: %s", name, e.reason))
 		case e.reason != "":
-			u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", e.reason)
+			u.log.Warn("not saved, because it is not a complete checkpoint", "name", name, "reason", e.reason)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
-		u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", halfWritten)
+		u.log.Warn("not saved, because it is not a complete checkpoint", "name", name, "reason", halfWritten)
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.early)) {
 		if e := u.early[name]; e.removed != nil {

@@ -446,7 +446,7 @@ func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 	}
 	if held := u.snaps[snap.Step]; held != nil && u.uploading != nil && u.uploading.snap == held {
 		u.snapshots.drop(snap)
-		return nil, fmt.Errorf("step %d is on its way with other content: try again when it is saved", snap.Step)
+		return nil, fmt.Errorf("step %d is being saved with other content: try again when it is saved", snap.Step)
 	} else if held != nil {
 		u.snapshots.drop(held)
 	}
@@ -486,7 +486,7 @@ func (u *Uploader) supersedeLocked() {
 			}
 		}
 		if newer >= limit {
-			u.log.Info("newer checkpoints are complete, so this one is not sent", "step", step)
+			u.log.Info("newer checkpoints are complete, so this one is not uploaded", "step", step)
 			u.snapshots.drop(snap)
 			delete(u.snaps, step)
 			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}

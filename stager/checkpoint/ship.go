@@ -210,7 +210,7 @@ func (c *Commit) missing(dir string, sizes map[string]int64) error {
 }
 
 func missingFile(key string, f File) error {
-	return backends.Errorf(backends.Corrupt, "read", key, "it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
+	return backends.Errorf(backends.Corrupt, "read", key, "it is missing, or does not have the %d bytes listed in %s", f.Size, commitKey)
 }
 
 // holds reports whether a COMMIT lists every file of the checkpoint with the same bytes. It may

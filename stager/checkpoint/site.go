@@ -110,7 +110,7 @@ func openSite(cfg RestoreConfig) (*site, error) {
 }
 
 // errCame reports that the directory was created while its parent was being locked.
-var errCame = errors.New("the directory was made meanwhile")
+var errCame = errors.New("the directory was created in the meantime")
 
 // open opens the directory, or its parent, and locks it.
 func (s *site) open() error {
@@ -118,7 +118,7 @@ func (s *site) open() error {
 	at := s.dir
 	switch {
 	case err == nil && !info.IsDir():
-		return &fs.PathError{Op: "restore", Path: s.dir, Err: errors.New("it is a file; a checkpoint is restored to a directory")}
+		return &fs.PathError{Op: "restore", Path: s.dir, Err: errors.New("it is a file; restore to a directory")}
 	case err == nil:
 		s.exists, s.shop = true, workshopDir
 	case errors.Is(err, fs.ErrNotExist):
@@ -155,7 +155,7 @@ func (s *site) lock() error {
 		err := s.lockIn(s.shop, holder, true)
 		switch {
 		case errors.Is(err, disk.ErrNoLocks):
-			s.log.Warn("the file system has no locks, so two restores to one directory are not kept apart", "dir", s.dir, "error", err)
+			s.log.Warn("the file system does not support locks, so do not run two restores to one directory at the same time", "dir", s.dir, "error", err)
 		case errors.Is(err, fs.ErrNotExist):
 			continue // the previous holder removed it on exit
 		case err != nil:
@@ -187,7 +187,7 @@ func (s *site) lockIn(name, holder string, create bool) error {
 	if err != nil {
 		return err
 	}
-	odd := &fs.PathError{Op: "restore", Path: filepath.Join(s.root.Name(), name), Err: errors.New("it is no plain directory: remove it")}
+	odd := &fs.PathError{Op: "restore", Path: filepath.Join(s.root.Name(), name), Err: errors.New("it is not a directory: remove it")}
 	if !info.IsDir() {
 		return odd
 	}
@@ -261,7 +261,7 @@ func (s *site) recover() error {
 		mark, _, err := s.read(path.Join(work, markFile))
 		if !uploadID.MatchString(e.Name()) || !e.IsDir() || err != nil || string(mark) != markOf(e.Name()) {
 			if e.Name() != disk.LockName && s.root.Remove(work) != nil { // an empty directory had no mark yet
-				s.log.Warn("something that no restore left is in the directory of restores", "path", filepath.Join(s.root.Name(), work))
+				s.log.Warn("the directory for restores contains something that no restore created, leaving it", "path", filepath.Join(s.root.Name(), work))
 			}
 			continue
 		}

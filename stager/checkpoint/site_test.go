@@ -156,7 +156,7 @@ func TestRestoreGoesOnAfterAKillAtAnyStep(t *testing.T) {
 }
 
 // After a boot, or on another node, the device number of a volume differs from the one in the
-// plan of a killed restore. The restore was refused from then on: "files of it changed".
+// plan of a killed restore. The restore was refused from then on: "files of it have changed".
 func TestRestoreGoesOnUnderAnotherDeviceNumber(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ckpt")
 	b, one, _ := twoSteps(t)

@@ -111,7 +111,7 @@ func (s *snapshotDir) take(snap *snapshot) (err error) {
 	case err != nil && snap.Committed && !refusesLinks(err):
 		return err // the caller may remove the files next
 	case err != nil:
-		s.log.Warn("hard links are refused, and there is no room for copies, so this checkpoint is read in place: it must stay until it is saved",
+		s.log.Warn("the file system refuses hard links, and there is no space for copies, so this checkpoint is read in place: do not remove it until it is saved",
 			"checkpoint", snap.Name, "error", err)
 		snap.InPlace = true
 		if err := s.root.RemoveAll(dir + "/" + dataDir); err != nil {
@@ -298,7 +298,7 @@ func (s *snapshotDir) journal(snap *snapshot) *journal {
 // drop removes a snapshot.
 func (s *snapshotDir) drop(snap *snapshot) {
 	if err := s.root.RemoveAll(s.dir(snap)); err != nil {
-		s.log.Warn("a snapshot is left behind and takes space", "directory", s.dir(snap), "error", err)
+		s.log.Warn("cannot remove a snapshot, which takes space", "directory", s.dir(snap), "error", err)
 	}
 }
 
@@ -319,15 +319,15 @@ func (s *snapshotDir) left() ([]*snapshot, error) {
 			continue // see recallEarly
 		}
 		if !e.IsDir() && !uploadID.MatchString(e.Name()) {
-			s.log.Warn("another program put a file among the snapshots; it is left alone", "file", path.Join(snapshotsName, e.Name()))
+			s.log.Warn("another program created a file among the snapshots, leaving it", "file", path.Join(snapshotsName, e.Name()))
 			continue
 		}
 		snap, err := s.read(e.Name())
 		if err != nil && isLocal(err) && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("a checkpoint that waits to be saved cannot be read, and nothing was changed: %w", err)
+			return nil, fmt.Errorf("cannot read a checkpoint that waits to be saved; nothing was changed: %w", err)
 		}
 		if err != nil {
-			s.log.Warn("a snapshot of an earlier process cannot be used", "directory", e.Name(), "error", err)
+			s.log.Warn("cannot use a snapshot of an earlier process", "directory", e.Name(), "error", err)
 			if err := s.root.RemoveAll(path.Join(snapshotsName, e.Name())); err != nil {
 				return nil, err
 			}
@@ -343,7 +343,7 @@ const mostSnapshot = 256 << 20
 
 func (s *snapshotDir) read(name string) (*snapshot, error) {
 	if strings.HasPrefix(name, "new-") {
-		return nil, errors.New("it was not finished")
+		return nil, errors.New("it is unfinished")
 	}
 	description := path.Join(snapshotsName, name, "snapshot.json")
 	text, err := disk.ReadSmall(s.root, description, mostSnapshot)
@@ -358,7 +358,7 @@ func (s *snapshotDir) read(name string) (*snapshot, error) {
 		return nil, err
 	}
 	if snap.ID != name || !uploadID.MatchString(name) {
-		return nil, errors.New("it is not named after its id")
+		return nil, errors.New("its name is not its id")
 	}
 	snap.print = fingerprint(snap.Files)
 	t, err := s.open(snap)

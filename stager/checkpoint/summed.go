@@ -141,7 +141,7 @@ func (s *summed) sum() (backends.Checksum, error) {
 			if n, err := io.Copy(r.sum, io.NewSectionReader(s.file, at, next-at)); err != nil {
 				return backends.Checksum{}, err
 			} else if n != next-at {
-				return backends.Checksum{}, errors.New("the file became shorter while it was sent")
+				return backends.Checksum{}, errors.New("the file became shorter while it was uploaded")
 			}
 		}
 		total = s.algo.Combine(total, r.sum.Sum(nil), r.end-at)

@@ -178,7 +178,7 @@ func (u *Uploader) sweepOrphans(ctx context.Context, r *retention, prefix string
 	}
 	err := r.sweepOrphans(ctx, prefix)
 	if err != nil && ctx.Err() == nil {
-		u.log.Info("what killed uploads may have left is not looked for", "for_good", listingDenied(err), "error", err)
+		u.log.Info("not looking for data left by killed uploads", "for_good", listingDenied(err), "error", err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -186,7 +186,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	defer u.mu.Unlock()
 	switch {
 	case errors.Is(err, errChanged):
-		u.log.Warn("a checkpoint was not committed, since it changed", "step", snap.Step, "error", err)
+		u.log.Warn("a checkpoint was not committed, because it changed", "step", snap.Step, "error", err)
 		if !u.watchesLocked(snap.Name) {
 			u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error() + "; commit it again when it is complete", kind: backends.Changed}
 		} else if u.seen[snap.Name] == nil {
@@ -198,7 +198,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 		if snap.Committed {
 			// The user may have deleted the original after the commit, so this may be the only
 			// copy.
-			u.log.Warn("it is held until the destination takes it: mend that and restart stager, or take the files from there",
+			u.log.Warn("the checkpoint is held until the destination accepts it: fix the cause and restart stager, or copy the files from the directory",
 				"step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
 			snap.refused = err
 			u.notifyLocked()
@@ -238,7 +238,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	}
 	newest, err := r.apply(ctx)
 	if err != nil {
-		u.log.Warn("older steps are not removed now", "error", err)
+		u.log.Warn("cannot remove older steps now", "error", err)
 		return
 	}
 	u.finalize(ctx, slices.DeleteFunc(r.left, func(g good) bool { return r.busy(g.commit.Step) }), false)

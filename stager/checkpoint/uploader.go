@@ -284,17 +284,17 @@ func (cfg *Config) complete() error {
 	case cfg.Numbers != NumberAuto && cfg.Numbers != NumberByName && cfg.Numbers != NumberByTime:
 		return fmt.Errorf("unknown numbering %q; known are %s, %s, %s", cfg.Numbers, NumberAuto, NumberByName, NumberByTime)
 	case cfg.Numbers == NumberByTime && cfg.Nodes > 1:
-		return errors.New("nodes write at different times, so these cannot number the steps of several nodes")
+		return errors.New("with several nodes, steps cannot be numbered by time, because nodes write at different times")
 	case cfg.Hold.Checkpoints < 0 || cfg.Hold.Percent < 0 || cfg.Hold.Percent > 100:
 		return fmt.Errorf("hold: want 0 or more checkpoints and 0 to 100 percent (got %+v)", *cfg.Hold)
 	case cfg.Keep.Last < 0 || cfg.Keep.Every < 0 || cfg.Keep.Best < 0:
-		return fmt.Errorf("less than none cannot be kept: %+v", cfg.Keep)
+		return fmt.Errorf("keep: want 0 or more (got %+v)", cfg.Keep)
 	case cfg.Keep.Best > 0 && cfg.Keep.Metric == "":
-		return errors.New("the best steps cannot be kept without the name of a metric")
+		return errors.New("keeping the best steps needs the name of a metric")
 	case cfg.Node < 0 || cfg.Node >= max(cfg.Nodes, 1) && cfg.Nodes > 0:
 		return fmt.Errorf("node %d is out of range: %d nodes are counted from 0", cfg.Node, cfg.Nodes)
 	case cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint && cfg.Job == "":
-		return errors.New("several nodes need the identity of their job")
+		return errors.New("with several nodes, the identity of the job must be set")
 	}
 	dir, err := filepath.Abs(cfg.Dir)
 	cfg.Dir = dir
@@ -323,7 +323,7 @@ func openOutput(dir string) (*os.Root, error) {
 		return nil, err
 	}
 	if err := root.MkdirAll(private, 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("stager keeps its snapshots in the output directory, and must be able to write there: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("stager stores its snapshots in the output directory, so the directory must be writable: %w", err), root.Close())
 	}
 	return root, nil
 }
@@ -362,7 +362,7 @@ func (u *Uploader) begin() error {
 		} else if twin != nil {
 			u.snapshots.drop(twin)
 		}
-		u.log.Info("a checkpoint of an earlier process waits to be saved", "step", snap.Step)
+		u.log.Info("found a checkpoint of an earlier process that waits to be saved", "step", snap.Step)
 		u.holdLocked(snap)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
@@ -376,7 +376,7 @@ func (u *Uploader) begin() error {
 			return err // the caller reports what to do
 		}
 		if err != nil {
-			u.log.Warn("the destination cannot be reached yet", "error", err)
+			u.log.Warn("cannot reach the destination yet", "error", err)
 			break
 		}
 		if dir, rest, _ := strings.Cut(obj.Key, "/"); rest == commitKey {
@@ -431,6 +431,6 @@ func (u *Uploader) rememberLocked() {
 		err = disk.ReplaceSmall(u.root, shippedName, text, 0o600, false)
 	}
 	if err != nil {
-		u.log.Warn("what was saved cannot be remembered, so a restart reads it again", "error", err)
+		u.log.Warn("cannot record what was saved, so it is read again after a restart", "error", err)
 	}
 }

@@ -135,7 +135,7 @@ func (l *uploadLog) tidy(ctx context.Context) {
 		return
 	}
 	if err := l.store.Delete(ctx, l.key); err != nil {
-		l.log.Info("cannot remove the record of uploads that are complete", "key", l.key, "error", err)
+		l.log.Info("cannot remove the records of complete uploads", "key", l.key, "error", err)
 		return
 	}
 	l.written = false

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrRemoved reports that a step was removed while it was read.
-var ErrRemoved = errors.New("the step was removed while it was read")
+var ErrRemoved = errors.New("the step was removed while it was being read")
 
 // Verify reads every byte of a committed step and compares it with the COMMIT. dir is the step's
 // directory in the store. An error of kind Corrupt, NotExist or Changed means that the step is
@@ -76,7 +76,7 @@ func differs(key string, got, want backends.Checksum) error {
 	if got == want {
 		return nil
 	}
-	return backends.Errorf(backends.Corrupt, "read", key, "its digest is %s, and %s promises %s", got, commitKey, want)
+	return backends.Errorf(backends.Corrupt, "read", key, "its digest is %s, but %s lists %s", got, commitKey, want)
 }
 
 // nowhere discards what is written to it.

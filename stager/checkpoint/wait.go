@@ -91,7 +91,7 @@ func (u *Uploader) fateLocked(step int64) (known bool, again time.Duration, err 
 		switch {
 		case s.Step != step:
 		case s.Dir == "":
-			return true, 0, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "newer checkpoints were complete before it could be sent")
+			return true, 0, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "newer checkpoints were complete before it could be uploaded")
 		case s.Provisional:
 			return true, 0, &ProvisionalError{step, u.cfg.Nodes}
 		default:
@@ -108,5 +108,5 @@ func (u *Uploader) fateLocked(step int64) (known bool, again time.Duration, err 
 			return false, again, nil
 		}
 	}
-	return true, 0, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "no checkpoint of this step is known")
+	return true, 0, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "this step is unknown")
 }

@@ -79,7 +79,7 @@ func openTree(root *os.Root, name string) (tree, error) {
 		sub, err := root.OpenRoot(path.Dir(name))
 		return tree{root: sub, only: path.Base(name)}, err
 	}
-	return tree{}, fmt.Errorf("%s is neither a directory nor a plain file (%s)", name, info.Mode().Type())
+	return tree{}, fmt.Errorf("%s is neither a directory nor a regular file (%s)", name, info.Mode().Type())
 }
 
 // groupMembers lists the files that together are the checkpoint called name, without their
@@ -155,7 +155,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 				return fmt.Errorf("the symbolic link %s cannot be followed within the checkpoint: %w", p, err)
 			}
 			if info.IsDir() {
-				return fmt.Errorf("%s is a symbolic link to a directory, which cannot be saved", p)
+				return fmt.Errorf("%s is a symbolic link to a directory; such links are not saved", p)
 			}
 		}
 		if !info.Mode().IsRegular() {
@@ -225,7 +225,7 @@ func (t tree) openFile(p string) (*os.File, error) {
 
 // errCannotTell: the kernel does not report writers of a file, because another user owns the file
 // or its file system has no file leases.
-var errCannotTell = errors.New("the kernel does not tell who has this file open")
+var errCannotTell = errors.New("the kernel does not report who has this file open")
 
 // beingWritten reports whether any process has the file open, or mapped, for writing. The kernel
 // grants a read lease on a file only if there is none. The lease is released at once.

@@ -189,7 +189,7 @@ func (u *Uploader) learn(v detect.View, j detect.Judgement) (learned bool) {
 func (u *Uploader) learnShape(v detect.View, final bool) {
 	v.Files = slices.Clone(v.Files)
 	if line := u.shapes.Learn(v, final); line != "" {
-		u.log.Info("checkpoints of this output have changed", "checkpoint", v.Name, "change", line)
+		u.log.Info("checkpoints of this output have a new shape", "checkpoint", v.Name, "change", line)
 	}
 	text, err := json.Marshal(&u.shapes)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 
 // Errors of dataEnd, as the end of a sentence about a file.
 var (
-	errNoObject   = errors.New("has a header that is no JSON object")
+	errNoObject   = errors.New("has a header that is not a JSON object")
 	errBadOffsets = errors.New("has a header whose offsets are invalid")
 )
 

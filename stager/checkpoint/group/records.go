@@ -27,7 +27,7 @@ const (
 )
 
 // ErrUnsupported is wrapped in errors about records that need a later version of stager.
-var ErrUnsupported = errors.New("it needs a later version of stager")
+var ErrUnsupported = errors.New("it requires a later version of stager")
 
 // features are the features that a record may require of its reader.
 var features = []string{}
@@ -172,7 +172,7 @@ func (m *Member) check() error {
 		return err
 	}
 	if m.Beat < 0 || len(m.Former) > maxFormer {
-		return fmt.Errorf("beat %d with %d former boot ids cannot be", m.Beat, len(m.Former))
+		return fmt.Errorf("beat %d with %d former boot ids is not valid", m.Beat, len(m.Former))
 	}
 	return checkIdentity(m.Job, m.Boot, m.Index, m.Count)
 }
@@ -185,7 +185,7 @@ func (v *View) check() error {
 		return fmt.Errorf("view %d of %d nodes has %d boot ids", v.Seq, v.Count, len(v.Boots))
 	}
 	if len(v.Former) > maxFormer || slices.ContainsFunc(v.Former, func(d string) bool { return !viewDigest.MatchString(d) }) {
-		return fmt.Errorf("former views %q cannot be", v.Former)
+		return fmt.Errorf("former views %q are not valid", v.Former)
 	}
 	for i, boot := range v.Boots {
 		if err := checkIdentity(v.Job, boot, i, v.Count); err != nil {
@@ -203,7 +203,7 @@ func (a *Announcement) check() error {
 		return err
 	}
 	if !viewDigest.MatchString(a.View) || a.Save < 1 || a.Step < 0 || a.Round < 0 || a.Writing < 1 || a.Edition < 0 || a.By < 0 {
-		return fmt.Errorf("save %d of step %d (round %d, writing %d) in view %q cannot be", a.Save, a.Step, a.Round, a.Writing, a.View)
+		return fmt.Errorf("save %d of step %d (round %d, writing %d) in view %q is not valid", a.Save, a.Step, a.Round, a.Writing, a.View)
 	}
 	if len(a.Before) > maxBefore {
 		return fmt.Errorf("save %d names %d earlier checkpoints, more than %d", a.Save, len(a.Before), maxBefore)
@@ -219,7 +219,7 @@ func (p *Part) check() error {
 		return err
 	}
 	if !viewDigest.MatchString(p.View) || p.Save < 1 || p.Step < 0 || len(p.Failed) > maxReason {
-		return fmt.Errorf("a part of save %d of step %d in view %q cannot be", p.Save, p.Step, p.View)
+		return fmt.Errorf("a part of save %d of step %d in view %q is not valid", p.Save, p.Step, p.View)
 	}
 	return checkIdentity("any", p.Boot, p.Index, p.Count)
 }

@@ -139,7 +139,7 @@ func (r *Restorer) readAgreement(e Event) (a Agreement, ok bool) {
 	}
 	a, err := DecodeAgreement(e.Body)
 	if err == nil && (a.Job != r.cfg.Job || e.Outcome != OK) {
-		err = fmt.Errorf("it is no agreement of job %q", r.cfg.Job)
+		err = fmt.Errorf("it is not an agreement of job %q", r.cfg.Job)
 	}
 	if err != nil {
 		r.end(Report{Topic: Unreadable, Key: AgreementsPrefix(r.cfg.Job), Why: err.Error()})

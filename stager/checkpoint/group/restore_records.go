@@ -67,10 +67,10 @@ func (a *Agreement) check() error {
 		return err
 	}
 	if a.Number < 1 || a.Base < 1 || a.Base > a.Number || a.Over < 0 || a.Over > a.Number || a.Step < Nothing || len(a.Bad) > maxBad {
-		return fmt.Errorf("agreement %d (base %d, over %d) on step %d cannot be", a.Number, a.Base, a.Over, a.Step)
+		return fmt.Errorf("agreement %d (base %d, over %d) on step %d is not valid", a.Number, a.Base, a.Over, a.Step)
 	}
 	if (a.Step == Nothing) != (a.Dir == "") || (a.Step == Nothing) != (a.Digest == "") {
-		return fmt.Errorf("step %d with the digest %q in directory %q cannot be", a.Step, a.Digest, a.Dir)
+		return fmt.Errorf("step %d with the digest %q in directory %q is not valid", a.Step, a.Digest, a.Dir)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (f *Follower) check() error {
 		return err
 	}
 	if f.Done < 0 || f.Follows < f.Done {
-		return fmt.Errorf("a node that follows agreement %d and has restored %d cannot be", f.Follows, f.Done)
+		return fmt.Errorf("a node that follows agreement %d and has restored %d is not valid", f.Follows, f.Done)
 	}
 	return checkIdentity(f.Job, "any", f.Index, maxCount)
 }
