@@ -317,8 +317,8 @@ func slowUploads(m *team) {
 			m.t.Errorf("of %d steps %s reported %v to be saved and skipped %v", saves, p.name, saved, skipped)
 		}
 	}
-	for _, s := range m.steps() {
-		if !s.Committed {
+	for _, s := range m.steps() { // node 0 may end while its retention removes a step
+		if !s.Committed && !slices.Contains(saved, int(s.Step)) {
 			m.t.Errorf("step %d was sent for nothing: %s has %d objects", s.Step, s.Dir, s.Files)
 		}
 	}

@@ -349,7 +349,7 @@ var (
 	provisionalLine = regexp.MustCompile(`msg="a checkpoint is saved, provisional".* step=(\d+)`)
 
 	removedLine = regexp.MustCompile(`this one is no longer at the destination".* step=(\d+)`)
-	skipLine    = regexp.MustCompile(`so this one is not sent".* step=(\d+)`)
+	skipLine    = regexp.MustCompile(`so this one is not uploaded".* step=(\d+)`)
 )
 
 // safe are the steps that a pod reported to be safe.

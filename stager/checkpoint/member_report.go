@@ -32,7 +32,7 @@ func (m *member) report(r group.Report) {
 		u.log.Error("another job saves to the destination", "error", m.refused)
 	case group.Fenced:
 		m.setState(memberFenced)
-		m.giveUpAll("a newer pod has taken the place of this node")
+		m.giveUpAll("a newer pod has replaced this node")
 		u.log.Warn("a newer pod has replaced this node: finishing open saves, starting no new ones", "node", u.cfg.Node)
 	case group.Unreadable:
 		m.unreadable(r)
@@ -183,7 +183,7 @@ func (m *member) skipped(r group.Report) {
 		return
 	}
 	if m.is(memberFenced) {
-		r.Why = "a newer pod has taken the place of this node"
+		r.Why = "a newer pod has replaced this node"
 	}
 	if r.Why != "" {
 		u.giveUpLocked(snap, r.Why, snap.Committed, true)

@@ -231,7 +231,7 @@ func (snap *snapshot) sign() group.Sign {
 // every one is due.
 func (m *member) reportDue(all bool) {
 	if m.is(memberFenced) {
-		m.giveUpAll("a newer pod has taken the place of this node")
+		m.giveUpAll("a newer pod has replaced this node")
 		return
 	}
 	u := m.u

@@ -66,7 +66,7 @@ func TestDaemonsWithTheSameIndex(t *testing.T) {
 		g.waitFor(2)
 		_, files := restoreNewest(t, b)
 		equal(t, "step 2", files, together(2, "2"))
-		if err := drained(t, old); err == nil || !strings.Contains(err.Error(), "a newer pod has taken the place of this node") {
+		if err := drained(t, old); err == nil || !strings.Contains(err.Error(), "a newer pod has replaced this node") {
 			t.Errorf("the old daemon ended with %v, want that a newer pod took its place", err)
 		}
 	})
@@ -201,7 +201,7 @@ func TestMemberRecordThatIsForged(t *testing.T) {
 		time.Sleep(time.Minute)
 		g.save("2")
 		time.Sleep(time.Minute)
-		if err := drained(t, g.us[0]); err == nil || !strings.Contains(err.Error(), "a newer pod has taken the place of this node") {
+		if err := drained(t, g.us[0]); err == nil || !strings.Contains(err.Error(), "a newer pod has replaced this node") {
 			t.Errorf("node 0 ended with %v, want that a newer pod took its place", err)
 		}
 		if r, files := restoreNewest(t, b); r.Step != 1 {
