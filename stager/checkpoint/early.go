@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
@@ -47,6 +48,11 @@ func (u *Uploader) earlyLinks(name string) string {
 	return ""
 }
 
+// links returns the files that are held, sorted by path.
+func (e *early) links() []local {
+	return slices.SortedFunc(maps.Values(e.linked), func(a, b local) int { return strings.Compare(a.Path, b.Path) })
+}
+
 // holdEarlyLocked links the files of an incomplete checkpoint, whose entry is seen. It is only a
 // precaution, so its failures are not errors.
 func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {
@@ -72,11 +78,8 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		}
 		u.early[name] = e
 	}
-	now := make([]string, len(files))
-	for i, f := range files {
-		now[i] = f.Path
-	}
-	if detect.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
+	now := slices.Collect(pathsOf(files))
+	if removedFrom(e.links(), files) != "" {
 		return // the trainer is removing it
 	}
 	e.snap.Step, e.snap.View, e.changed, e.recalled = step, seen.view, seen.changed, false

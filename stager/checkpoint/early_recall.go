@@ -118,7 +118,7 @@ func (u *Uploader) readEarly(id string) (*early, error) {
 // a removal that started while stager was not running. A file that was written later belongs to a
 // save that continued.
 func (e *early) trail() *trail {
-	t := &trail{paths: slices.Sorted(maps.Keys(e.linked))}
+	t := &trail{files: e.links()}
 	for _, f := range e.linked {
 		t.shrunk = max(t.shrunk, f.MTime)
 	}

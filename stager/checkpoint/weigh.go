@@ -25,8 +25,8 @@ type judged struct {
 // trail is the history of a checkpoint in earlier scans.
 type trail struct {
 	judged map[local]judged
-	paths  []string // sorted; the earlier list while files are being removed
-	shrunk int64    // modification time of the newest file when a removal was seen; 0: none
+	files  []local // sorted by path; the earlier list while files are being removed
+	shrunk int64   // modification time of the newest file when a removal was seen; 0: none
 
 	advised bool // the log says how the user can make it final
 }
@@ -34,7 +34,7 @@ type trail struct {
 // weigh returns the view of a checkpoint. It reads each file once per state.
 func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error) {
 	before := u.trails[name]
-	now := &trail{judged: make(map[local]judged, len(files))}
+	now := &trail{judged: make(map[local]judged, len(files)), files: files}
 	v := detect.View{
 		Name: name, One: t.only != "" && !t.grouped, Group: t.grouped, Notes: make(map[string]detect.Note), Beside: make(map[string]detect.Note),
 		Part: u.cfg.Nodes > 1,
@@ -52,7 +52,6 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 			}
 		}
 		now.judged[f] = j
-		now.paths = append(now.paths, f.Path)
 		written = max(written, f.MTime)
 		v.Files = append(v.Files, detect.File{Path: f.Path, Size: f.Size, Modified: f.MTime, Format: j.result})
 		if j.text != "" {
@@ -61,7 +60,7 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 	}
 	if before != nil {
 		now.advised = before.advised
-		gone := detect.Removed(before.paths, now.paths)
+		gone := removedFrom(before.files, files)
 		if now.shrunk = before.shrunk; gone != "" && now.shrunk == 0 {
 			now.shrunk = written
 		}
@@ -69,11 +68,36 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 		if gone == "" || written > now.shrunk {
 			now.shrunk = 0
 		} else {
-			v.Shrunk, now.paths = gone, before.paths
+			v.Shrunk, now.files = gone, before.files
 		}
 	}
 	u.trails[name] = now
 	return v, u.beside(&v)
+}
+
+// removedFrom returns a path that is missing from now because its file was removed, or "". Both
+// slices must be sorted. A file that was renamed is not removed: another path has its inode now, and
+// had another one before. Programs write under temporary names of their own, which no list contains.
+func removedFrom(before, now []local) string {
+	paths := slices.Collect(pathsOf(now))
+	if detect.Removed(slices.Collect(pathsOf(before)), paths) == "" {
+		return ""
+	}
+	type place struct {
+		path  string
+		inode uint64
+	}
+	known, renamed := make(map[place]bool, len(before)), make(map[uint64]bool)
+	for _, f := range before {
+		known[place{f.Path, f.Inode}] = true
+	}
+	for _, f := range now {
+		if f.Inode != 0 && !known[place{f.Path, f.Inode}] {
+			renamed[f.Inode] = true
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(before), func(f local) bool { return renamed[f.Inode] })
+	return detect.Removed(slices.Collect(pathsOf(left)), paths)
 }
 
 // adviseLocked logs once how the user can make a provisional checkpoint final, if later ones

@@ -145,10 +145,11 @@ const (
 	tensorTemporary = `\.tempstate[0-9]+$`
 )
 
-var underWay = regexp.MustCompile(`^\.tmp[A-Za-z0-9_-]{6}$|^\.?tmp[-_.]|\.tmp$|\.tmp\.[0-9]+$|-unfinished$|` + tensorTemporary)
+var underWay = regexp.MustCompile(`^\.tmp[A-Za-z0-9_-]{6}$|^\.?tmp[-_.]|\.tmp$|\.tmp\.[0-9]+$|\.partial$|\.incomplete$|-unfinished$|` + tensorTemporary)
 
 func temporaryPath(p string) bool {
-	if !strings.Contains(p, "tmp") && !strings.Contains(p, "tempstate") && !strings.Contains(p, "-unfinished") {
+	if !strings.Contains(p, "tmp") && !strings.Contains(p, "tempstate") && !strings.Contains(p, "-unfinished") &&
+		!strings.Contains(p, ".partial") && !strings.Contains(p, ".incomplete") {
 		return false
 	}
 	for name := range strings.SplitSeq(p, "/") {
