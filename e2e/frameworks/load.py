@@ -6,7 +6,6 @@ It prints what was loaded, and fails when it does not load.
     python3 load.py --has NAME    # prints the version; ends with 3 when the library is not there
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -106,19 +105,14 @@ def torch_dcp_no_collectives(at):
 @load
 def torch_fsdp2(at):
     def work(rank, _):
-        import torch
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
 
-        model = fully_shard(torch.nn.Linear(8, 8), mesh=init_device_mesh("cpu", (2,)))
-        optimizer = torch.optim.Adam(model.parameters())
+        model, optimizer = record.sharded_model_and_optimizer()
         parts = get_state_dict(model, optimizer)
         state = {"model": parts[0], "optim": parts[1]}
         dcp.load(state, checkpoint_id=at)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
-        model(torch.ones(8)).sum().backward()
         optimizer.step()
     record.ranks(work, at)
     return "2 ranks"
@@ -329,17 +323,13 @@ def ray_train(at):
 def missing(name):
     """Ends with 3 when a library of a case is not there."""
     for package in record.CASES[name][1]:
-        try:
-            importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            if importlib.util.find_spec(package) is None:
-                print(f"there is no {package}")
-                sys.exit(3)
+        if not record.version(package)[0] and importlib.util.find_spec(package) is None:
+            print(f"there is no {package}")
+            sys.exit(3)
     if name not in LOADS:
         print("nobody wrote how it loads")
         sys.exit(3)
-    first = record.CASES[name][1][0]
-    print(importlib.metadata.version(first) if importlib.util.find_spec(first) is None or first != "torch" else torch_version())
+    print(record.version(record.CASES[name][1][0])[1] or torch_version())
 
 
 def torch_version():

@@ -41,6 +41,17 @@ def case(*packages):
     return add
 
 
+def version(package):
+    """The distribution of a package that is installed, and its version, or two Nones. A package may
+    have several names: "xgboost-cpu|xgboost"."""
+    for name in package.split("|"):
+        try:
+            return name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return None, None
+
+
 def mark(name):
     """Leaves a call in the log: the checkpoint of this name is complete. STAGER_MARKS names a
     file for a line of it, with the time."""
@@ -145,20 +156,28 @@ def torch_dcp_no_collectives(out):
     ranks(saves(lambda dcp, state, to: dcp.save(state, checkpoint_id=to, use_collectives=False)), out)
 
 
+def sharded_model_and_optimizer():
+    """A model of FSDP2 and its optimizer, after a step."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(torch.nn.Linear(8, 8), mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.Adam(model.parameters())
+    for p in model.parameters():  # torch 2.6 computes only on a GPU
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return model, optimizer
+
+
 @case("torch")
 def torch_fsdp2(out):
     def work(rank, out):
-        import torch
         import torch.distributed as dist
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import get_state_dict
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
 
-        model = fully_shard(torch.nn.Linear(8, 8), mesh=init_device_mesh("cpu", (2,)))
-        optimizer = torch.optim.Adam(model.parameters())
-        model(torch.ones(8)).sum().backward()
-        optimizer.step()
+        model, optimizer = sharded_model_and_optimizer()
         for step in (500, 1000):
             parts = get_state_dict(model, optimizer)
             dcp.save({"model": parts[0], "optim": parts[1]}, checkpoint_id=f"{out}/step-{step}")
@@ -388,7 +407,7 @@ def joblib(out):
         mark(f"step-{step}")
 
 
-@case("xgboost-cpu")
+@case("xgboost-cpu|xgboost")
 def xgboost(out):
     import numpy as np
     import xgboost as xgb
@@ -437,7 +456,7 @@ def megatron_core(out):
                 os.mkdir(to)
             dist.barrier()
             shard = checkpointing.ShardedTensor.from_rank_offsets("w", torch.ones(4, 8) * rank, (0, rank, 2), replica_id=0)
-            checkpointing.save({"w": shard, "iteration": step}, to, async_sharded_save=False)
+            checkpointing.save({"w": shard, "iteration": step}, to)
             dist.barrier()
             if rank == 0:  # as Megatron-LM's training loop does
                 with open(f"{out}/latest_checkpointed_iteration.txt", "w") as f:
@@ -617,11 +636,11 @@ def merged(ops):
 def record(name):
     versions = {}
     for package in CASES[name][1]:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
+        found, number = version(package)
+        if not found:
             print(f"{name}: there is no {package} in this Python", flush=True)
             return
+        versions[found] = number
     with tempfile.TemporaryDirectory() as top:
         out, log = os.path.join(os.path.realpath(top), "out"), os.path.join(top, "log")
         os.mkdir(out)
@@ -638,8 +657,7 @@ def record(name):
         for path, data in inside.items():  # the calls, replayed, must give what lies there
             with open(os.path.join(out, path), "rb") as f:
                 assert f.read() == data, f"{name}: {path} is not what the calls give"
-        first = CASES[name][1][0]
-        to = os.path.join(HERE, f"{name}-{versions[first]}.jsonl.gz")
+        to = os.path.join(HERE, f"{name}-{version(CASES[name][1][0])[1]}.jsonl.gz")
         text = "\n".join(json.dumps(line) for line in [{"op": "versions", "versions": versions}, *ops]) + "\n"
         with open(to, "wb") as f:
             f.write(gzip.compress(text.encode(), 9, mtime=0))
