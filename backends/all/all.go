@@ -8,6 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
 	"github.com/stager-dev/stager/backends/hdfs"
+	"github.com/stager-dev/stager/backends/hf"
 	"github.com/stager-dev/stager/backends/http"
 	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/oss"
@@ -20,6 +21,7 @@ func Registry() *backends.Registry {
 	return backends.NewRegistry(append(http.Schemes(),
 		file.Scheme(),
 		hdfs.Scheme(),
+		hf.Scheme(),
 		nfs.Scheme(),
 		oss.Scheme(),
 		s3.Scheme(),

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // mostObjects is how many objects braces may name.
@@ -50,7 +51,7 @@ func expand(root *url.URL, path string) (map[string]entry, error) {
 	}
 	listed := make(map[string]entry, len(keys))
 	for _, key := range keys {
-		if !passable(key) {
+		if !objectstore.Passable(key) {
 			return invalid("the braces name %q, which is no path of an object", key)
 		}
 		at := *root

@@ -34,7 +34,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
 	root := &url.URL{Scheme: t.Scheme, Host: t.Host, Path: "/"}
-	if root.Hostname() == "" || !passable(strings.TrimSuffix(t.Path, "/")) && t.Path != "" {
+	if root.Hostname() == "" || !objectstore.Passable(strings.TrimSuffix(t.Path, "/")) && t.Path != "" {
 		return invalid("an %s URL looks like %s://server/directory/, with no empty part and no \".\" or \"..\" in its path", t.Scheme, t.Scheme)
 	}
 	transport, err := objectstore.NewTransport(t.Params.Get("ca-bundle"))

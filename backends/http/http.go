@@ -57,18 +57,12 @@ func (s *site) readOnly(op, key string) error {
 	return backends.Errorf(backends.Unsupported, op, key, "%s URLs can only be read", s.root.Scheme)
 }
 
-// passable reports whether a key is the path of a URL that no server or proxy changes.
-func passable(key string) bool {
-	return !slices.ContainsFunc(strings.Split(key, "/"), func(part string) bool { return part == "" || part == "." || part == ".." }) &&
-		!strings.Contains(key, "\x00")
-}
-
 // entry returns where an object is.
 func (s *site) entry(op, key string) (entry, error) {
 	if e, ok := s.listed[key]; ok {
 		return e, nil
 	}
-	if s.listed != nil || !passable(key) {
+	if s.listed != nil || !objectstore.Passable(key) {
 		return entry{}, backends.Errorf(backends.NotExist, op, key, "%w", backends.ErrNothing)
 	}
 	return entry{at: s.under(key), size: -1}, nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/html/atom"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // pageLimit is the maximum size of an index page in bytes.
@@ -133,7 +134,7 @@ func (in *index) link(href string, at *url.URL, parent string) (up bool) {
 
 // add adds a name, unless its URL would be that of something else.
 func (in *index) add(name string, dir bool) {
-	if !passable(name) || strings.Contains(name, "/") {
+	if !objectstore.Passable(name) || strings.Contains(name, "/") {
 		in.skip(name, "a link whose name is no name of a file")
 		return
 	}

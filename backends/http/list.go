@@ -104,7 +104,7 @@ func (s *site) keys(ctx context.Context, prefix string, key func(string) bool, o
 
 // crawl is keys for one directory: "" or ending in "/".
 func (s *site) crawl(ctx context.Context, dir, prefix string, depth int, key func(string) bool, other func(found) bool) bool {
-	if dir != "" && !passable(strings.TrimSuffix(dir, "/")) {
+	if dir != "" && !objectstore.Passable(strings.TrimSuffix(dir, "/")) {
 		return true // nothing is there
 	}
 	if depth > deepest {

@@ -98,7 +98,7 @@ func (m *manifest) line(text []byte) error {
 		return errors.New("neither a checksum of SHA-256 and a name, nor JSON")
 	}
 	name = strings.TrimPrefix(name, "./")
-	if !passable(name) {
+	if !objectstore.Passable(name) {
 		return errors.New("the name is not one below the directory of the URL")
 	}
 	at := *m.base
@@ -144,7 +144,7 @@ func (m *manifest) object(text []byte) error {
 			line.Key = below
 		}
 	}
-	if !passable(line.Key) {
+	if !objectstore.Passable(line.Key) {
 		return errors.New("the key is not a name below a directory")
 	}
 	return m.add(line.Key, e)

@@ -85,29 +85,5 @@ func (s *site) wanted(ctx context.Context, res *http.Response, at *url.URL, obj 
 			objectstore.Shorten(string(now)), objectstore.Shorten(string(obj.Version)))
 	}
 	explain := func(op, key string, err error) error { return s.explain(op, key, at, err) }
-	answer := objectstore.Response{Status: res.StatusCode, Version: obj.Version, Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
-	ignored := off > 0 && res.StatusCode == http.StatusOK && answer.ContentRange == ""
-	if !ignored {
-		left, err := answer.Wanted(obj, off, n)
-		if err != nil {
-			return nil, err
-		}
-		return objectstore.NewBody(ctx, obj.Key, res.Body, left, backends.Checksum{}, explain), nil
-	}
-	all, err := answer.Wanted(obj, 0, -1)
-	if err != nil {
-		return nil, err
-	}
-	if off >= all {
-		return nil, objectstore.BeyondEnd(obj.Key, off)
-	}
-	if n < 0 {
-		n = all - off
-	}
-	body := objectstore.NewBody(ctx, obj.Key, res.Body, off+n, backends.Checksum{}, explain)
-	moving := objectstore.Moving(ctx, body)
-	if _, err := io.CopyN(io.Discard, moving, off); err != nil {
-		return nil, err
-	}
-	return body, nil
+	return objectstore.BodyOf(ctx, res, obj, off, n, explain)
 }

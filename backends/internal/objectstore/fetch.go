@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,23 +39,16 @@ func NewFetcher(transport *http.Transport) *Fetcher {
 // status, and the URL of that response. A redirect to another host carries no Authorization header.
 // Errors contain no URLs, whose queries may be secret.
 func (f *Fetcher) Fetch(ctx context.Context, method string, at *url.URL, header http.Header) (*http.Response, *url.URL, error) {
-	header.Set("User-Agent", "stager")
 	for range maxRedirects {
-		client, err := f.client(at)
+		res, err := f.Send(ctx, method, at, header)
 		if err != nil {
 			return nil, at, err
 		}
-		req := &http.Request{Method: method, URL: at, Host: at.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-		res, err := client.Send(req.WithContext(ctx), nil)
-		if err != nil {
-			return nil, at, err
-		}
-		next, err := redirect(res, at)
+		next, err := Redirect(res, at)
 		if next == nil && err == nil {
 			return res, at, nil
 		}
-		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit)) // read to its end, so that the connection is kept
-		res.Body.Close()                                                   //nolint:errcheck // nothing in it matters
+		Discard(res)
 		if err != nil {
 			return nil, at, err
 		}
@@ -67,6 +61,23 @@ func (f *Fetcher) Fetch(ctx context.Context, method string, at *url.URL, header 
 		at = next
 	}
 	return nil, at, backends.Errorf(backends.Unsupported, "read", "", "the server redirects more than %d times", maxRedirects)
+}
+
+// Send is Fetch without redirects.
+func (f *Fetcher) Send(ctx context.Context, method string, at *url.URL, header http.Header) (*http.Response, error) {
+	client, err := f.client(at)
+	if err != nil {
+		return nil, err
+	}
+	header.Set("User-Agent", "stager")
+	req := &http.Request{Method: method, URL: at, Host: at.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	return client.Send(req.WithContext(ctx), nil)
+}
+
+// Discard reads a short body to its end, so that the connection is kept, and closes it.
+func Discard(res *http.Response) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit)) // nothing in it matters
+	_ = res.Body.Close()                                               // the same
 }
 
 // refusalLimit is how many bytes of the body of an error or a redirect are read.
@@ -99,8 +110,8 @@ func (f *Fetcher) CloseIdleConnections() {
 	}
 }
 
-// redirect returns the URL to which a response redirects; nil if it does not.
-func redirect(res *http.Response, at *url.URL) (*url.URL, error) {
+// Redirect returns the URL to which a response redirects; nil if it does not.
+func Redirect(res *http.Response, at *url.URL) (*url.URL, error) {
 	switch res.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 	default:
@@ -225,6 +236,50 @@ func Fetched(op, key string, err error, words func(*StatusError) error) error {
 		return &backends.Error{Op: op, Key: key, Kind: kind, Err: said}
 	}
 	return &backends.Error{Op: op, Key: key, Kind: kind, Err: Innermost(err)}
+}
+
+// Passable reports whether a key is the path of a URL that no server or proxy changes.
+func Passable(key string) bool {
+	return !slices.ContainsFunc(strings.Split(key, "/"), func(part string) bool { return part == "" || part == "." || part == ".." }) &&
+		!strings.Contains(key, "\x00")
+}
+
+// BodyOf returns n bytes of obj at off from a response with status 200 or 206, and closes the response
+// after an error. A server that ignored the range sends the bytes before, too. The caller has compared
+// the versions.
+func BodyOf(ctx context.Context, res *http.Response, obj backends.Object, off, n int64, explain func(op, key string, err error) error) (io.ReadCloser, error) {
+	body, err := bodyOf(ctx, res, obj, off, n, explain)
+	if err != nil {
+		_ = res.Body.Close() // it is thrown away
+		return nil, err
+	}
+	return body, nil
+}
+
+func bodyOf(ctx context.Context, res *http.Response, obj backends.Object, off, n int64, explain func(op, key string, err error) error) (io.ReadCloser, error) {
+	answer := Response{Status: res.StatusCode, Version: obj.Version, Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
+	if off == 0 || answer.partial() {
+		left, err := answer.Wanted(obj, off, n)
+		if err != nil {
+			return nil, err
+		}
+		return NewBody(ctx, obj.Key, res.Body, left, backends.Checksum{}, explain), nil
+	}
+	all, err := answer.Wanted(obj, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	if off >= all {
+		return nil, BeyondEnd(obj.Key, off)
+	}
+	if n < 0 {
+		n = all - off
+	}
+	body := NewBody(ctx, obj.Key, res.Body, off+n, backends.Checksum{}, explain)
+	if _, err := io.CopyN(io.Discard, Moving(ctx, body), off); err != nil {
+		return nil, err
+	}
+	return body, nil
 }
 
 // SecretFile returns the contents of a file in Options.Secrets without surrounding space; "" if
