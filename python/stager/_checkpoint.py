@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _outputs
-from .__main__ import find
+from ._binary import find
 from ._daemon import Heartbeat, call, default_socket, quote
 from ._errors import InputFailedError, NotFoundError, StagerError, UsageError, WaitTimeoutError
 
