@@ -90,7 +90,7 @@ func refusals(t *testing.T) []refusal {
 		{name: "missing secret", file: openPAI("  token: hunter2\n", ""), doors: openPAIDoors, sentence: "line 29, column 9: <% $secrets.token %> is not defined; add it"},
 		{name: "unknown deployment", file: openPAI("deployment: production", "deployment: prod"), doors: openPAIDoors, sentence: `line 51, column 48: the deployment "prod" is not among deployments; there are: production`},
 		{name: "template of OpenPAI's tests", file: openPAI("name: digits_with_servers", "name: {{ name }}"), doors: openPAIDoors, sentence: "line 3, column 7: this is the template of another program; have that program fill in what stands in {{…}} first"},
-		{name: "tab in an OpenPAI job", file: openPAI("  server:\n", "\tserver:\n"), doors: openPAIDoors, sentence: "line 23, column 1: a tab indents this line; YAML wants spaces"},
+		{name: "tab in an OpenPAI job", file: openPAI("  server:\n", "\tserver:\n"), doors: openPAIDoors, sentence: "line 23, column 1: this line is indented with a tab; use spaces"},
 		{name: "OpenPAI job of 5 MB", file: openPAI("# A job", "# "+strings.Repeat("x", 5<<20)), doors: openPAIDoors, sentence: "the file has 5245199 bytes, and a job has 3145728 at most"},
 		{name: "colliding ports of OpenPAI", file: `{"jobName": "j", "image": "i", "taskRoles": [{"name": "worker", "taskNumber": 1, "cpuNumber": 1, "memoryMB": 1024, "gpuNumber": 0, "command": "run",
   "portList": [{"label": "a", "beginAt": 8000, "portNumber": 10}, {"label": "b", "beginAt": 8005, "portNumber": 1}]}]}`, doors: openPAIDoors, sentence: "line 2, column 67: task role worker: the ports a and b both begin at 8005 or reach it; move one of them, or let it begin at 0, which is anywhere"},
@@ -100,12 +100,12 @@ func refusals(t *testing.T) []refusal {
 			message: "422 stager: Pod/x: " + unknown,
 		},
 		{
-			name: "template", file: with("image: x", "image: {{ .Values.image }}"), doors: manifestDoors, sentence: "line 10, column 12: {{ begins a template of another program, and this is YAML only after it is rendered, for example by helm template",
+			name: "template", file: with("image: x", "image: {{ .Values.image }}"), doors: manifestDoors, sentence: "line 10, column 12: {{ begins a template of another program; render the file first, for example with helm template",
 			pod:     pod("", "stager.dev/in.train", "s3://{{ .Values.bucket }}/train/ -> /data/train"),
 			message: "422 stager: Pod/x: stager.dev/in.train: source: {{ .Values.bucket }} is a template of another program; have that program fill it in first",
 		},
 		{
-			name: "tab", file: with("  containers:", "\tcontainers:"), doors: manifestDoors, sentence: "line 8, column 1: a tab indents this line; YAML wants spaces",
+			name: "tab", file: with("  containers:", "\tcontainers:"), doors: manifestDoors, sentence: "line 8, column 1: this line is indented with a tab; use spaces",
 			pod:     pod("", "stager.dev/in.train", "s3://b/train/\t-> /data/train"),
 			message: `422 stager: Pod/x: train: "s3://b/train/\t-> /data/train" has no " -> "; write URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi`,
 		},
@@ -115,14 +115,14 @@ func refusals(t *testing.T) []refusal {
 			message: "413 the AdmissionReview is larger than 3 MiB; make the pod smaller, for example by a ConfigMap for long texts",
 		},
 		{
-			name: "name of 300 characters", file: with("in.train", "in."+long), doors: manifestDoors, sentence: "line 6, column 321: Pod/x: the annotation stager.dev/in.rrrrrrr…rrrrrrrrrr has 303 characters behind the /, and Kubernetes takes 63; give it a shorter name",
+			name: "name of 300 characters", file: with("in.train", "in."+long), doors: manifestDoors, sentence: "line 6, column 321: Pod/x: the annotation stager.dev/in.rrrrrrr…rrrrrrrrrr has 303 characters after the /, and Kubernetes allows 63; use a shorter name",
 			pod:     pod("", "stager.dev/in."+long, train),
-			message: "422 stager: Pod/x: the annotation stager.dev/in.rrrrrrr…rrrrrrrrrr has 303 characters behind the /, and Kubernetes takes 63; give it a shorter name",
+			message: "422 stager: Pod/x: the annotation stager.dev/in.rrrrrrr…rrrrrrrrrr has 303 characters after the /, and Kubernetes allows 63; use a shorter name",
 		},
 		{
-			name: "colliding ports", file: strings.Replace(with("image: x", "image: x\n    ports: [{containerPort: 9090}]"), "in.train: \""+train, "out.ckpt: \""+save, 1), doors: []string{"inject --pod-listen :9090 -f FILE"}, sentence: "line 11, column 29: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen), and they share the pod's address; choose another",
+			name: "colliding ports", file: strings.Replace(with("image: x", "image: x\n    ports: [{containerPort: 9090}]"), "in.train: \""+train, "out.ckpt: \""+save, 1), doors: []string{"inject --pod-listen :9090 -f FILE"}, sentence: "line 11, column 29: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen); containers of a pod share one address, so choose another port",
 			pod:     pod(`,"ports":[{"containerPort":9090}]`, "stager.dev/out.ckpt", save),
-			message: "422 stager: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen), and they share the pod's address; choose another",
+			message: "422 stager: Pod/x: container main has the port 9090, on which stager would listen (--pod-listen); containers of a pod share one address, so choose another port",
 		},
 		{
 			name: "two inputs for one path", file: with("spec:", "    stager.dev/in.val: \"s3://b/val/ -> /data/train\"\nspec:"), doors: manifestDoors, sentence: "line 7, column 24: Pod/x: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) contain each other; use separate directories",

@@ -168,7 +168,7 @@ func TestWebhook(t *testing.T) {
 		complaint  string // that its user sees; "": none
 	}{
 		{"asks", podAsking("", in+", "+out), "stager stager-prefetch", "Warning: outputs can be lost: container main has no command"},
-		{"asks for nothing", podAsking("", ""), "none", "asks for no data"},
+		{"asks for nothing", podAsking("", ""), "none", "requests no data"},
 		{"has no label", strings.Replace(podAsking("", in), `"true"`, `"false"`, 1), "none", ""},
 		{"is of an Argo workflow, with the labels and annotations of its podMetadata", read(t, "../../stager/jobspec/testdata/golden/pod-argo.in.json"), "stager stager-install stager-prefetch init", ""},
 		{"warned", podAsking("terminationGracePeriodSeconds: 5,", out), "stager", "Warning: terminationGracePeriodSeconds was 5 and is now 330"},
@@ -206,7 +206,7 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("taken: %v, %s, %s, want a pod of 4", taken, complaints, text)
 		}
 		stranger := strings.Replace(pod, "controller: true", "controller: false", 1)
-		if _, complaints, taken := c.said(t, stranger); taken || !strings.Contains(complaints, "of how many is not known") {
+		if _, complaints, taken := c.said(t, stranger); taken || !strings.Contains(complaints, "their number is unknown") {
 			t.Errorf("a pod of nobody knows how many is taken (%v): %s", taken, complaints)
 		}
 	})

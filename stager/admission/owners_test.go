@@ -101,7 +101,7 @@ func TestReviewCountsPods(t *testing.T) {
 	}{
 		{"the Job counts", pod, true, true, Injected, `{"name":"STAGER_COUNT","value":"4"}`},
 		{"the annotation counts", strings.Replace(pod, `"annotations":{`, `"annotations":{"stager.dev/count":"3",`, 1), false, false, Injected, `{"name":"STAGER_COUNT","value":"3"}`},
-		{"without the right", pod, true, false, Refused, "of how many is not known: the webhook may not get Job train"},
+		{"without the right", pod, true, false, Refused, "their number is unknown: the webhook may not get Job train"},
 		{"no owners are read", pod, false, false, Refused, "Job train created it, and this webhook reads no owners (--no-owners)"},
 		{"no owner", strings.Replace(pod, `"controller":true`, `"controller":false`, 1), true, true, Refused, "no object says that it created it"},
 		{"an owner of another kind", strings.Replace(pod, `"kind":"Job"`, `"kind":"Surprise"`, 1), true, true, Refused, "Surprise train created it, which is of a kind that the webhook does not read"},

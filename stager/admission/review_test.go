@@ -86,9 +86,9 @@ func TestReview(t *testing.T) {
 		"a pod that asks":     {pod: podWith(asking), what: Injected},
 		"a plan by ConfigMap": {pod: podWith(`"stager.dev/plan": "configmap:there"`), what: Injected},
 		"a plan that is not there": {
-			pod: podWith(`"stager.dev/plan": "configmap:gone"`), what: Refused, message: "the webhook knows no ConfigMap gone with the key plan.yaml in this namespace; create it with the label stager.dev/plan",
+			pod: podWith(`"stager.dev/plan": "configmap:gone"`), what: Refused, message: "the webhook found no ConfigMap gone with the key plan.yaml in this namespace; create it with the label stager.dev/plan",
 		},
-		"a label alone": {pod: podWith(`"other": "x"`), what: Unchanged, message: "it asks for no data"},
+		"a label alone": {pod: podWith(`"other": "x"`), what: Unchanged, message: "it requests no data"},
 		"an annotation that does not parse": {
 			pod: podWith(`"stager.dev/in.train": "s3://b/"`), what: Refused, message: `has no " -> "`,
 		},

@@ -220,7 +220,7 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 		switch {
 		case i < 0:
 			if mergedIn(n) {
-				refuse(n, "%s takes fields from an anchor by <<, and %s may be one of them; write them out, without <<", p.called(), c.part)
+				refuse(n, "%s inherits fields from an anchor by <<, and %s may be one of them; write these fields out instead of using <<", p.called(), c.part)
 			}
 			added++
 			if a.rec != nil {
@@ -232,7 +232,7 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 			}
 			fresh = append(fresh, yamledit.Entry{Key: c.part, Value: c.build()})
 		case c.leaf && n.Kind == yamledit.Sequence:
-			refuse(nth(n, i), "%s is there already, and inject did not put it in; take it out or give it another name", here.called())
+			refuse(nth(n, i), "%s already exists and was not injected; remove it or give it another name", here.called())
 		case c.leaf:
 			pair := &n.Pairs[i]
 			unshared(pair.Value, here)
@@ -268,9 +268,9 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 	switch {
 	case added == 0:
 	case behind > last:
-		refuse(n, "the text at the end of the file has no line break behind it; add one")
+		refuse(n, "the text at the end of the file has no line break after it; add one")
 	case behind < 0 && !yamledit.CanLead(n):
-		refuse(n, "%s is written in a way that nothing can be put in front; begin it on a line of its own", p.called())
+		refuse(n, "%s is written so that nothing can be inserted before it; start it on a line of its own", p.called())
 	}
 	if a.rec == nil {
 		a.edit.Insert(n, behind, fresh)
@@ -312,7 +312,7 @@ func (p place) called() string {
 func editable(n *yamledit.Node, p place) {
 	unshared(n, p)
 	if n.Kind != yamledit.Mapping && n.Kind != yamledit.Sequence {
-		refuse(n, "%s is a single value, and keys or a list are expected there", p.called())
+		refuse(n, "%s is a single value; a mapping or a list is expected", p.called())
 	}
 	for i, pair := range n.Pairs {
 		if slices.ContainsFunc(n.Pairs[:i], func(before yamledit.Pair) bool { return before.Key.Same(pair.Key) }) {
@@ -324,10 +324,10 @@ func editable(n *yamledit.Node, p place) {
 // unshared refuses a change that an alias would apply in two places.
 func unshared(n *yamledit.Node, p place) {
 	if n.Kind == yamledit.Alias {
-		refuse(n, "%s is the alias *%s, and a change there would be one at its anchor, too; write it out", p.called(), n.Anchor)
+		refuse(n, "%s is the alias *%s, and a change to it would also change its anchor; write its value out", p.called(), n.Anchor)
 	}
 	if n.Shared() {
-		refuse(n, "%s has the anchor &%s, which an alias elsewhere means, too; write out what the alias means", p.called(), n.Anchor)
+		refuse(n, "%s has the anchor &%s, to which an alias elsewhere refers; write the value out there", p.called(), n.Anchor)
 	}
 }
 

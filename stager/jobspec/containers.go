@@ -113,7 +113,7 @@ func (p *pod) portIsFree(port string) {
 		for _, c := range p.spec(list).All() {
 			for _, has := range c.Get("ports").All() {
 				if n := has.Get("containerPort"); n.Text() == port {
-					refuse(n, "container %s has the port %s, on which stager would listen (--pod-listen), and they share the pod's address; choose another", c.Get("name").Text(), port)
+					refuse(n, "container %s has the port %s, on which stager would listen (--pod-listen); containers of a pod share one address, so choose another port", c.Get("name").Text(), port)
 				}
 			}
 		}

@@ -198,7 +198,7 @@ func TestUninjectRefusesLostAliases(t *testing.T) {
 		t.Fatal(err)
 	}
 	result, err := Uninject(rewritten)
-	want := "another program has written this document since inject"
+	want := "another program has rewritten this document since inject"
 	if result != nil || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, %v, want %q", result, err, want)
 	}

@@ -24,11 +24,11 @@ func (p *pod) wraps() bool {
 	case p.req.finalize == FinalizeSidecar || !required:
 		return false
 	case len(p.targets) > 1:
-		p.warn("outputs can be lost: %s names %d containers, and only one can be held until its outputs are saved; when the sidecar is down as they end (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes",
+		p.warn("outputs can be lost: %s names %d containers, and stager can keep only one running until its outputs are saved; if the sidecar is down when they end (out of memory, in back-off), the pod succeeds and unsaved outputs are deleted with its volumes",
 			AnnotationContainers, len(p.targets))
 		return false
 	case len(p.targets[0].Get("command").All()) == 0:
-		p.warn("outputs can be lost: container %s has no command, so it cannot be held until its outputs are saved; when the sidecar is down as it ends (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes; write its command out",
+		p.warn("outputs can be lost: container %s has no command, so stager cannot keep it running until its outputs are saved; if the sidecar is down when it ends (out of memory, in back-off), the pod succeeds and unsaved outputs are deleted with its volumes; write its command out",
 			p.names[0])
 		return false
 	}
@@ -38,10 +38,10 @@ func (p *pod) wraps() bool {
 // checkCommand refuses commands that stager cannot start as their parent.
 func (p *pod) checkCommand() {
 	if len(p.targets) > 1 {
-		refuse(nil, "%s: %s goes around one container, and %s names %d", AnnotationFinalize, p.req.finalize, AnnotationContainers, len(p.targets))
+		refuse(nil, "%s: %s wraps one container, and %s names %d; name one", AnnotationFinalize, p.req.finalize, AnnotationContainers, len(p.targets))
 	}
 	if len(p.targets[0].Get("command").All()) == 0 {
-		refuse(p.targets[0], "container %s has no command, and what its image would run is not known here; write its command out, or use %s: %s",
+		refuse(p.targets[0], "container %s has no command, and the command of its image is unknown here; write the command into the container, or use %s: %s",
 			p.names[0], AnnotationFinalize, FinalizeSidecar)
 	}
 }
@@ -67,7 +67,7 @@ func (p *pod) wrap() {
 func (p *pod) runInside() {
 	p.checkCommand()
 	if secrets := p.secrets(); len(secrets) > 0 {
-		p.warn("container %s gets the Secrets of its stores, as %s: %s needs them there: %s", p.names[0], AnnotationFinalize, FinalizeRun, secrets)
+		p.warn("container %s gets the Secrets of the stores, because %s: %s needs them there: %s", p.names[0], AnnotationFinalize, FinalizeRun, secrets)
 	}
 	target, in := p.targets[0], p.inTarget(0)
 	p.becomeParent([]any{"run"})
@@ -86,7 +86,7 @@ func (p *pod) runInside() {
 // installs the binary, because the image is the user's.
 func (p *pod) becomeParent(args []any) {
 	if has := p.targets[0].Get("command"); has.All()[0].Is(binDir + "/stager") {
-		refuse(has, "container %s is wrapped by stager already, and %s does not know how; write its own command there", p.names[0], AnnotationUndo)
+		refuse(has, "container %s is already wrapped by stager, and %s does not record how; restore its own command", p.names[0], AnnotationUndo)
 	}
 	words := append([]any{binDir + "/stager"}, args...)
 	words = append(words, "--")

@@ -85,7 +85,7 @@ func TestShellsAsTheFirstProcessAreWarnedOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			warned := strings.Join(result.Objects[0].Warnings, "\n")
-			if got := strings.Contains(warned, "gets no SIGTERM unless it traps it"); got != tt.want {
+			if got := strings.Contains(warned, "ignores SIGTERM as the first process of a container unless it traps it"); got != tt.want {
 				t.Errorf("warned %q, want a warning of the shell: %v", warned, tt.want)
 			}
 		})

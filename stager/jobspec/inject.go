@@ -100,10 +100,10 @@ func Uninject(file []byte) (*Result, error) {
 			for _, t := range o.templates {
 				did := Object{Action: Removed}
 				if t.own(AnnotationUndo) == nil {
-					did = Object{Action: LeftAlone, Reason: "inject has put nothing in"}
+					did = Object{Action: LeftAlone, Reason: "nothing was injected"}
 				}
 				for _, path := range t.kept {
-					did.Warnings = append(did.Warnings, fmt.Sprintf("%s was changed since inject, which had changed it before; it stays as it is", parsePlace(path).called()))
+					did.Warnings = append(did.Warnings, fmt.Sprintf("%s was changed again after inject had changed it; it is left as it is", parsePlace(path).called()))
 				}
 				in.report(t, did)
 			}
@@ -235,7 +235,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 			return
 		}
 		if len(t.beside) > 0 {
-			refuse(nil, "%s and %s have no pod template of their own, and annotations of %s cannot tell them apart; name one of them by --path", t.Path(), strings.Join(t.beside, ", "), t.object.kind)
+			refuse(nil, "%s and %s have no pod template of their own, and annotations of %s cannot distinguish them; select one with --path", t.Path(), strings.Join(t.beside, ", "), t.object.kind)
 		}
 		p = newPod(in.opts, t, r)
 		p.build()

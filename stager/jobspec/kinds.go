@@ -193,7 +193,7 @@ func tellKubeflow(t *template, f *jobIdentity) {
 		return
 	}
 	if t.object.root.Get("spec", "elasticPolicy") != nil {
-		f.caution = "an elastic job has no fixed number of pods: say by shard in the plan how its data are divided, or each takes all"
+		f.caution = "an elastic job has no fixed number of pods: set shard in the plan to define how its data are divided; otherwise each pod gets all of it"
 		return
 	}
 	before, all := 0, 0
@@ -245,7 +245,7 @@ func tellVolcano(t *template, f *jobIdentity) {
 	}
 	f.count = strconv.Itoa(replicas)
 	if t.object.root.Get("spec", "plugins", "env") == nil {
-		f.caution = "the pods learn their index from Volcano's plugin env: add plugins: {env: []} to the job, or they end with code 78"
+		f.caution = "the pods get their index from Volcano's plugin env: add plugins: {env: []} to the job; otherwise they exit with code 78"
 	}
 }
 

@@ -131,19 +131,19 @@ var kinds = []struct {
 	},
 	{
 		`{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x}, spec: {predictor: {model: {modelFormat: {name: sklearn}}}}}`,
-		`left alone: its container is that of a ServingRuntime; write it out in spec.predictor.containers`,
+		`left alone: its container comes from a ServingRuntime; write it into spec.predictor.containers`,
 	},
 	{
 		`{apiVersion: serving.kserve.io/v1alpha1, kind: ServingRuntime, metadata: {name: x}, spec: {containers: [{name: kserve-container, image: y}]}}`,
-		`left alone: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
+		`left alone: it supports no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
 	},
 	{
 		`{apiVersion: serving.kserve.io/v1alpha1, kind: ClusterServingRuntime, metadata: {name: x}, spec: {containers: [{name: kserve-container, image: y}], workerSpec: {spec: {containers: [{name: a}]}}}}`,
-		`left alone: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
+		`left alone: it supports no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
 	},
 	{
 		`{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: x}, spec: {podTemplateOverrides: [{targetJobs: [{name: node}], spec: {containers: [{name: node}]}}], runtimePatches: [{manager: a, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: ` + podOf + `}}}]}}}}]}}`,
-		`left alone: its pods are those of its runtime, to which it cannot add containers; inject the TrainingRuntime or ClusterTrainingRuntime`,
+		`left alone: its pods come from its runtime, and it cannot add containers to them; inject the TrainingRuntime or ClusterTrainingRuntime`,
 	},
 	{
 		`{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: x}, spec: {taskSpec: {steps: [{name: a, image: y}]}}}`,
@@ -151,7 +151,7 @@ var kinds = []struct {
 	},
 	{
 		`{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {templates: [{name: a, container: {image: y}}]}}`,
-		`left alone: Argo makes its pods, and the webhook injects those of templates whose metadata has the annotations and the label stager.dev/inject: "true"`,
+		`left alone: Argo creates its pods; the webhook injects the pods of templates whose metadata has the annotations and the label stager.dev/inject: "true"`,
 	},
 	{
 		`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {cores: 1}, executor: {instances: 2}}}`,
@@ -159,7 +159,7 @@ var kinds = []struct {
 	},
 	{
 		`{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: x}, spec: {containers: [{name: prometheus}]}}`,
-		`left alone: the containers in its spec may be no pod's, as the kind Prometheus is not known; if they are, give --path spec`,
+		`left alone: the kind Prometheus is unknown, so the containers in its spec may not belong to a pod; if they do, use --path spec`,
 	},
 	{`{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {deep: [{down: ` + podOf + `}]}}`, `spec.deep[0].down: JOB=x`},
 	{`{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: []}}`, `left alone: it has no pod template`},
@@ -240,7 +240,7 @@ func TestPathIsRecorded(t *testing.T) {
 	}
 	opts.Path = "spec.a[].pod"
 	two := strings.Replace(string(file), "  b:\n", "  - pod: {containers: [{name: main}]}\n  b:\n", 1)
-	want := "spec.a[0].pod and spec.a[1].pod have no pod template of their own, and annotations of Surprise cannot tell them apart; name one of them by --path"
+	want := "spec.a[0].pod and spec.a[1].pod have no pod template of their own, and annotations of Surprise cannot distinguish them; select one with --path"
 	if _, err := Inject([]byte(two), opts); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("two that share annotations: got %v, want %s", err, want)
 	}
@@ -254,8 +254,8 @@ func TestPassedKindsAreWarnedOf(t *testing.T) {
 		want        string
 	}{
 		{"", Options{}, "[][]"},
-		{"", Options{Plan: []byte(onePlan)}, "[it is not injected: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers][]"},
-		{train, Options{}, "[][stager.dev/in.train has no effect on this ServingRuntime: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers]"},
+		{"", Options{Plan: []byte(onePlan)}, "[it is not injected: it supports no init containers; inject an InferenceService that has its container in spec.predictor.containers][]"},
+		{train, Options{}, "[][stager.dev/in.train has no effect on this ServingRuntime: it supports no init containers; inject an InferenceService that has its container in spec.predictor.containers]"},
 	} {
 		file := `{apiVersion: serving.kserve.io/v1alpha1, kind: ServingRuntime, metadata: {name: x, annotations: {` + tt.annotations + `}}, spec: {containers: [{name: kserve-container, image: y}]}}`
 		result, err := Inject([]byte(file), tt.opts)

@@ -21,7 +21,7 @@ func KRM(list []byte, opts Options) (out []byte, failed bool, err error) {
 		return nil, false, Faults{unreadable(err)}
 	}
 	if len(docs) > 1 || d.Root.Get("kind").Text() != "ResourceList" {
-		return nil, false, Faults{{Text: "this is no ResourceList; it comes from kustomize or kpt, and stager inject takes other files"}}
+		return nil, false, Faults{{Text: "this is not a ResourceList, which kustomize and kpt send; use stager inject for other files"}}
 	}
 	if fault := catch(func() { opts.configure(d.Root.Get("functionConfig")) }); fault != nil {
 		fault.Object = "functionConfig"
@@ -113,6 +113,6 @@ func (o *Options) configure(config *yamledit.Node) {
 			}
 		}
 	default:
-		refuse(config, "a %s configures nothing here; give a %s, or a ConfigMap with options", kind, plan.Kind)
+		refuse(config, "a %s cannot configure this function; use a %s, or a ConfigMap with options", kind, plan.Kind)
 	}
 }

@@ -139,11 +139,11 @@ func TestNamesOfStagerAreRejected(t *testing.T) {
 		opts       Options
 		want       string
 	}{
-		{"an input run", job(`stager.dev/in.run: "s3://b/ -> /data"`, "", ""), Options{}, "input run: its volume would be stager-run, and stager uses such names itself"},
-		{"an output tmp", job(`stager.dev/out.tmp: "/out -> s3://b/"`, "", ""), Options{}, "output tmp: its volume would be stager-tmp, and stager uses such names itself"},
+		{"an input run", job(`stager.dev/in.run: "s3://b/ -> /data"`, "", ""), Options{}, "input run: its volume would be stager-run, and such names are reserved for stager"},
+		{"an output tmp", job(`stager.dev/out.tmp: "/out -> s3://b/"`, "", ""), Options{}, "output tmp: its volume would be stager-tmp, and such names are reserved for stager"},
 		{"an input like a Secret", job(`stager.dev/in.secret-s3: "s3://b/ -> /data"`, "", ""), Options{}, "rename the input, or give it a volume of the plan"},
-		{"data at the socket", job(`stager.dev/in.train: "s3://b/ -> /run/stager/data"`, "", ""), Options{}, "input train: its path /run/stager/data meets /run/stager, which stager uses itself"},
-		{"data around the Secrets", job(`stager.dev/out.o: "/run -> s3://b/"`, "", ""), Options{}, "output o: its path /run meets /run/stager"},
+		{"data at the socket", job(`stager.dev/in.train: "s3://b/ -> /run/stager/data"`, "", ""), Options{}, "input train: its path /run/stager/data overlaps with /run/stager, which is reserved for stager"},
+		{"data around the Secrets", job(`stager.dev/out.o: "/run -> s3://b/"`, "", ""), Options{}, "output o: its path /run overlaps with /run/stager"},
 		{"data at stager's scratch directory", job(`stager.dev/in.train: "s3://b/ -> /tmp"`, "", ""), Options{}, "input train: stager has a volume of its own at /tmp; choose a directory in it, or another path"},
 		{
 			"data on the job's scratch volume", job(`stager.dev/in.train: "s3://b/ -> /tmp/data"`, "      volumes: [{name: scratch, emptyDir: {}}]", "        volumeMounts: [{name: scratch, mountPath: /tmp}]"),

@@ -95,7 +95,7 @@ func jobSetPlace(jobs, pods int) (index source, helpers []variable) {
 func (p *pod) divisible(count string) {
 	n, _ := strconv.Atoi(count)
 	if n > plan.Stripes && p.req.plan.Spec.Shard.By == plan.ShardAuto {
-		refuse(nil, "%d pods share the data, and it can be divided among %d at most; write shard: {by: none} into the plan if each takes all of it, or run fewer pods", n, plan.Stripes)
+		refuse(nil, "%d pods share the data, and it can be divided among %d at most; write shard: {by: none} into the plan if each pod needs all of it, or run fewer pods", n, plan.Stripes)
 	}
 }
 
@@ -110,5 +110,5 @@ func (p *pod) countless() {
 	if p.opts.NoOwner != "" {
 		why = ": " + p.opts.NoOwner
 	}
-	refuse(nil, "the pod is one of several, and of how many is not known%s; write their number as the annotation %s into the pod template, or shard: {by: none} into the plan if each takes all of the data", why, AnnotationCount)
+	refuse(nil, "the pod is one of several, and their number is unknown%s; set the annotation %s of the pod template to the number, or write shard: {by: none} into the plan if each pod needs all of the data", why, AnnotationCount)
 }

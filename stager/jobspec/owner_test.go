@@ -37,9 +37,9 @@ func TestOwnerCountsThePods(t *testing.T) {
 		{"worker of a PyTorchJob", torch + `"worker"`, torches, "JOB=<job-name> ROLE=worker POD_INDEX=<replica-index> INDEX=$(STAGER_POD_INDEX)+1 COUNT=4", ""},
 		{"master of a PyTorchJob", torch + `"master"`, torches, "JOB=<job-name> ROLE=master INDEX=<replica-index> COUNT=4", ""},
 		{"parameter server, which takes all", torch + `"ps"`, tensors, "JOB=<job-name> ROLE=ps", ""},
-		{"no owner", indexed, "", "", "of how many is not known: nobody may look; write their number as the annotation stager.dev/count"},
-		{"an owner that does not tell", indexed, `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"x"},"spec":{"template":` + podOf + `}}`, "", "of how many is not known"},
-		{"an owner that is none", indexed, `{"apiVersion":`, "", "of how many is not known"},
+		{"no owner", indexed, "", "", "their number is unknown: nobody may look; set the annotation stager.dev/count"},
+		{"an owner that does not tell", indexed, `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"x"},"spec":{"template":` + podOf + `}}`, "", "their number is unknown"},
+		{"an owner that is none", indexed, `{"apiVersion":`, "", "their number is unknown"},
 		{"not one of several", `"app":"x"`, "", "JOB=x-0", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -46,13 +46,13 @@ func (p *pod) explain(where place, value any) []Part {
 	switch {
 	case where[0] == "metadata":
 		one.Kind, one.Value = "annotation", ""
-		one.Reason = "what stager uninject needs"
+		one.Reason = "the data for stager uninject"
 		if one.Name == AnnotationStatus {
-			one.Reason = "a digest of what was put in, by which inject knows what is up to date"
+			one.Reason = "a digest of the injected parts, by which inject detects changes"
 		}
 	case where[0] == "^":
 		one.Kind, one.Name = "policy", where[1]
-		one.Reason = "a pod whose node went away is tried again, and what trying again cannot help fails the Job"
+		one.Reason = "a pod that lost its node is retried, and an error that a retry cannot fix fails the Job"
 		if one.Name == "podReplacementPolicy" {
 			one.Reason = "a replacement waits for the pod that is still saving its outputs"
 		}
@@ -79,13 +79,13 @@ func (p *pod) explainSpec(where place, value any, one Part) []Part {
 	case "nodeSelector":
 		one.Kind, one.Reason = "node", "the plan's nodeSelector"
 	case "securityContext":
-		one.Kind, one.Reason = "security", "stager's user meets the job's by this group"
+		one.Kind, one.Reason = "security", "stager and the job share files through this group"
 		if one.Name == "fsGroupChangePolicy" {
-			one.Reason = "the group of a large volume is set once, and not at each start"
+			one.Reason = "the group of a large volume is set once, not at each start"
 		}
 	case "resources":
 		one.Kind, one.Name = "resources", strings.Join(where[2:], ".")
-		one.Reason = "the pod's own budget, and what stager's containers take of it"
+		one.Reason = "the pod-level budget, increased for stager's containers"
 	default:
 		one.Kind, one.Name, one.Reason = "field", where.called(), "needed by stager's containers"
 	}
@@ -97,18 +97,18 @@ func (p *pod) explainVolume(name string) Part {
 	v := Part{Kind: "volume", Name: name, For: p.on(name, "")}
 	switch name {
 	case runVolume:
-		v.Reason = "the socket by which the job's container asks for shards and commits checkpoints"
+		v.Reason = "the socket through which the job's container requests shards and commits checkpoints"
 		return v
 	case tmpVolume:
-		v.Reason = "a directory to write to: stager's root file system is read-only"
+		v.Reason = "a writable directory: stager's root file system is read-only"
 		return v
 	case binVolume:
-		v.For, v.Reason = p.outputs(), "stager's binary, which holds the job's container until its outputs are saved"
+		v.For, v.Reason = p.outputs(), "stager's binary, which keeps the job's container running until its outputs are saved"
 		return v
 	}
 	for _, secret := range p.secrets() {
 		if p.volumeName(ofSecret, secret) == name {
-			v.For, v.Reason = p.opens(secret), "the credentials of their stores: Secret "+secret+", seen by stager's containers only"
+			v.For, v.Reason = p.opens(secret), "the credentials of their stores: Secret "+secret+", mounted only in stager's containers"
 			return v
 		}
 	}
@@ -144,13 +144,13 @@ func (p *pod) explainTarget(where place, one Part) Part {
 		p.explainVariable(&one)
 	case "command":
 		one.Kind, one.Name, one.Value = "command", "", ""
-		one.For, one.Reason = p.outputs(), "stager is the parent of the command and ends when they are saved"
+		one.For, one.Reason = p.outputs(), "stager is the parent of the command and exits when they are saved"
 		if p.shape.inside {
 			one.For, one.Reason = p.everything(), "stager is the parent of the command, fetches its inputs and saves its outputs"
 		}
 	default:
 		one.Kind, one.Name = "resources", strings.Join(where[4:], ".")
-		one.Reason = "what the volumes of the plan take is charged to this container"
+		one.Reason = "the volumes of the plan are charged to this container"
 	}
 	return one
 }
@@ -162,7 +162,7 @@ func (p *pod) explainMount(one *Part) {
 	case binDir:
 		one.For, one.Reason = p.outputs(), "stager's binary"
 	case tmpDir:
-		one.Reason = "a directory to write to"
+		one.Reason = "a writable directory"
 	default:
 		one.For, one.Reason = p.on("", one.Name), "their files"
 		if len(one.For) == 0 {
@@ -181,15 +181,15 @@ var why = map[string]string{
 	"STAGER_POD":       "{pod} in URLs and paths",
 	"STAGER_JOB":       "{job} in URLs and paths",
 	"STAGER_ROLE":      "{role} in URLs and paths",
-	"STAGER_ATTEMPT":   "{attempt} in URLs and paths: how often the job was begun before",
-	"STAGER_INDEX":     "which of the pods this is: its part of the inputs, and {index}",
-	"STAGER_COUNT":     "how many pods there are: the part of the inputs that each takes, and {count}",
+	"STAGER_ATTEMPT":   "{attempt} in URLs and paths: how often the job was started before",
+	"STAGER_INDEX":     "the index of this pod: its part of the inputs, and {index}",
+	"STAGER_COUNT":     "the number of pods: how the inputs are divided, and {count}",
 	"STAGER_SOCKET":    "where the API listens",
 	"STAGER_LISTEN":    "where metrics and probes listen",
-	"STAGER_ANY_USER":  "the job's container may be another user's",
+	"STAGER_ANY_USER":  "the job's container may run as another user",
 	jobUIDVariable:     "the job that the parts of a checkpoint belong to",
 	podUIDVariable:     "the pod that a part of a checkpoint comes from",
-	heapVariable:       "memory beside the RAM disks that are charged to the container",
+	heapVariable:       "memory limit without the RAM disks that are charged to the container",
 }
 
 func (p *pod) explainVariable(one *Part) {
@@ -201,9 +201,9 @@ func (p *pod) explainVariable(one *Part) {
 	_, given := p.opts.Env[one.Name]
 	switch {
 	case given:
-		one.Reason = "given by --container-env"
+		one.Reason = "set by --container-env"
 	case one.Reason == "" && slices.ContainsFunc(p.job.helpers, func(v variable) bool { return v.name == one.Name }):
-		one.Reason = "what STAGER_INDEX is made of"
+		one.Reason = "a part of STAGER_INDEX"
 	}
 }
 
@@ -213,14 +213,14 @@ func (p *pod) explainContainer(m yamledit.Map) (all []Part) {
 	c := Part{Kind: "container", Name: name}
 	switch name {
 	case ContainerSidecar:
-		c.For, c.Reason = p.served(name), "a sidecar, that serves windows and saves outputs while the job runs"
+		c.For, c.Reason = p.served(name), "a sidecar that serves windows and saves outputs while the job runs"
 	case ContainerPrefetch:
 		c.For, c.Reason = p.served(name), "an init container that fetches what must be complete before the job starts"
 		if len(c.For) == 0 {
-			c.For, c.Reason = p.inputs(), "an init container, that looks whether their sources are there"
+			c.For, c.Reason = p.inputs(), "an init container that checks whether their sources exist"
 		}
 	case ContainerInstall:
-		c.For, c.Reason = p.outputs(), "an init container, that copies stager's binary for the job's container"
+		c.For, c.Reason = p.outputs(), "an init container that copies stager's binary for the job's container"
 		if p.shape.inside {
 			c.For = p.everything()
 		}

@@ -29,17 +29,17 @@ var passed = []passedKinds{
 	{
 		[]string{"ServingRuntime", "ClusterServingRuntime"},
 		"serving.kserve.io",
-		"it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers",
+		"it supports no init containers; inject an InferenceService that has its container in spec.predictor.containers",
 	},
 	{
 		[]string{"InferenceService"},
 		"serving.kserve.io",
-		"its container is that of a ServingRuntime; write it out in spec.predictor.containers",
+		"its container comes from a ServingRuntime; write it into spec.predictor.containers",
 	},
 	{
 		[]string{"TrainJob"},
 		"trainer.kubeflow.org",
-		"its pods are those of its runtime, to which it cannot add containers; inject the TrainingRuntime or ClusterTrainingRuntime",
+		"its pods come from its runtime, and it cannot add containers to them; inject the TrainingRuntime or ClusterTrainingRuntime",
 	},
 	{
 		[]string{"Task", "ClusterTask", "TaskRun", "Pipeline", "PipelineRun"},
@@ -49,7 +49,7 @@ var passed = []passedKinds{
 	{
 		[]string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"},
 		"argoproj.io",
-		"Argo makes its pods, and the webhook injects those of templates whose metadata has the annotations and the label " + LabelInject + `: "true"`,
+		"Argo creates its pods; the webhook injects the pods of templates whose metadata has the annotations and the label " + LabelInject + `: "true"`,
 	},
 	{
 		[]string{"SparkApplication", "ScheduledSparkApplication"},
@@ -72,7 +72,7 @@ func (o *object) passedBy() string {
 		return passed[i].reason
 	}
 	if o.isFlat() {
-		return fmt.Sprintf("the containers in its spec may be no pod's, as the kind %s is not known; if they are, give --path spec", o.kind)
+		return fmt.Sprintf("the kind %s is unknown, so the containers in its spec may not belong to a pod; if they do, use --path spec", o.kind)
 	}
 	return ""
 }

@@ -105,7 +105,7 @@ func (p *pod) preconditions() {
 		for _, c := range p.spec(list).All() {
 			switch c.Get("name").Text() {
 			case ContainerSidecar, ContainerPrefetch, ContainerInstall:
-				refuse(c, "a container %s is there already that inject did not put in; take it out, or leave this pod without %sannotations", c.Get("name").Text(), prefix)
+				refuse(c, "the container %s already exists and was not injected; remove it, or remove the %sannotations of this pod", c.Get("name").Text(), prefix)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func (p *pod) firstProcess() {
 	}
 	for i, target := range p.targets {
 		if words := target.Get("command").All(); len(words) > 0 && slices.Contains(shells, path.Base(words[0].Text())) {
-			p.warn("the command of container %s is a shell, which as the first process of the container gets no SIGTERM unless it traps it: its pod, when it is deleted, waits for the end of the grace period though its outputs are saved; write trap, or %s: %s",
+			p.warn("the command of container %s is a shell, which ignores SIGTERM as the first process of a container unless it traps it: a deleted pod waits for the entire grace period, even if its outputs are saved; set a trap, or use %s: %s",
 				p.names[i], AnnotationFinalize, FinalizeWrap)
 		}
 	}
@@ -227,7 +227,7 @@ func (p *pod) nodes() {
 		case has == nil:
 			p.put(at("spec", "nodeSelector", name), want)
 		case has.Text() != want:
-			refuse(has, "the pod wants nodes with %s: %s, and the plan those with %s; they must agree", name, has.Text(), want)
+			refuse(has, "the pod selects nodes with %s: %s, and the plan nodes with %s; use the same value in both", name, has.Text(), want)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (p *pod) policies() {
 	replacement := job.Get("podReplacementPolicy")
 	if !p.opts.JobPolicies {
 		if serves && replacement.Text() != "Failed" && job.Get("podFailurePolicy") == nil {
-			p.warn("the Job starts a replacement beside a pod that is still saving its outputs; podReplacementPolicy: Failed makes it wait")
+			p.warn("the Job starts a replacement while a pod is still saving its outputs; set podReplacementPolicy: Failed to make it wait")
 		}
 		return
 	}
@@ -412,7 +412,7 @@ func (p *pod) findVariables() []variable {
 	count := f.count
 	if p.req.count != "" {
 		if n, err := strconv.Atoi(p.req.count); err != nil || n < 1 {
-			refuse(p.t.own(AnnotationCount), "%q is not a number of pods", p.req.count)
+			refuse(p.t.own(AnnotationCount), "%q is not a number of pods; write a whole number above 0", p.req.count)
 		}
 		count = p.req.count
 	}

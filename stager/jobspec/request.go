@@ -50,7 +50,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 		text = extend(text, at, inputs, outputs)
 		key = text
 	case text == "":
-		return nil, "it asks for no data, by no annotation " + prefix + "…"
+		return nil, "it requests no data: it has no annotation " + prefix + "…"
 	}
 	if len(text) > planMax {
 		refuse(at, "the plan has %d bytes, and %d fit into a pod's environment", len(text), planMax)
@@ -61,7 +61,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	case errors.As(err, &faults) && made:
 		refuseEntries(faults, inputs, outputs)
 	case err != nil:
-		refuse(at, "this is not a good plan:\n%v", err)
+		refuse(at, "the plan is invalid:\n%v", err)
 	}
 	r = &request{
 		text: text, plan: p,
@@ -99,7 +99,7 @@ const annotationMax = 63
 // known refuses unknown annotations.
 func known(name string, at *yamledit.Node) {
 	if n := len(name) - len(prefix); n > annotationMax {
-		refuse(at, "the annotation %s…%s has %d characters behind the /, and Kubernetes takes %d; give it a shorter name", name[:len(prefix)+10], name[len(name)-10:], n, annotationMax)
+		refuse(at, "the annotation %s…%s has %d characters after the /, and Kubernetes allows %d; use a shorter name", name[:len(prefix)+10], name[len(name)-10:], n, annotationMax)
 	}
 	for _, group := range []string{AnnotationInput, AnnotationOutput} {
 		if rest, ok := strings.CutPrefix(name, group); ok && rest != "" {
@@ -159,10 +159,10 @@ func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text str
 		return string(in.opts.Plan), named
 	}
 	if in.opts.Admission {
-		refuse(named, "the webhook knows no ConfigMap %s with the key %s in this namespace; create it with the label %s, whose ConfigMaps are read every 10 s, or write the plan itself as the annotation %s",
+		refuse(named, "the webhook found no ConfigMap %s with the key %s in this namespace; create it with the label %s, whose ConfigMaps are read every 10 s, or write the plan itself as the annotation %s",
 			name, planKey, AnnotationPlan, AnnotationPlanYAML)
 	}
-	refuse(named, "the ConfigMap %s with its key %s is not here; give its file, too, or the plan by --plan", name, planKey)
+	refuse(named, "the ConfigMap %s with its key %s was not found; add its file, or set the plan with --plan", name, planKey)
 	return "", nil
 }
 
@@ -246,7 +246,7 @@ func begin(name string, inputs, outputs []entry) (text, spec string) {
 func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 	d := yamledit.Split([]byte(text))[0]
 	if err := yamledit.Parse(d); err != nil || d.Root == nil {
-		refuse(at, "this is not a good plan: %v", err)
+		refuse(at, "the plan is invalid: %v", err)
 	}
 	var add branch
 	for _, part := range lists(inputs, outputs) {
@@ -255,7 +255,7 @@ func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 			m := item.(yamledit.Map)
 			where := place{"spec", part.Key, "name=" + fmt.Sprint(m[0].Value)}
 			if spec := d.Root.Get("spec", part.Key); spec != nil && index(spec, where[2]) >= 0 {
-				refuse(at, "the plan and an annotation both have %s in %s; names tell them apart", m[0].Value, part.Key)
+				refuse(at, "the plan and an annotation both have %s in %s; use different names", m[0].Value, part.Key)
 			}
 			add.put(where, m)
 		}

@@ -252,7 +252,7 @@ func (p *pod) jobDisk() {
 		}
 	}
 	if where != nil && p.sizes.disk > limit {
-		refuse(where, "the containers may take %s of the node's disk together, and the volumes of the plan are %s, which count: raise the limit by that, or take it out", limit, p.sizes.disk)
+		refuse(where, "the containers may use %s of the node's disk in total, and the volumes of the plan (%s) count towards it: raise the limit by that amount, or remove it", limit, p.sizes.disk)
 	}
 }
 

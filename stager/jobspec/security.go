@@ -69,7 +69,7 @@ func (p *pod) share() {
 		}
 		for _, v := range p.spec("volumes").All() {
 			if claim := v.Get("persistentVolumeClaim"); claim != nil && claim.Get("readOnly").Text() != "true" {
-				p.warn("the pod has no fsGroup and gets %s: Kubernetes may change the group of the files of volume %s to it; if it must not, write runAsUser or fsGroup", group, v.Get("name").Text())
+				p.warn("the pod has no fsGroup and gets %s: Kubernetes may change the group of the files of volume %s to it; to prevent that, set runAsUser or fsGroup", group, v.Get("name").Text())
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (p *pod) share() {
 	}
 	for _, m := range p.mounts {
 		if m.host() {
-			p.warn("%s is a directory of the node, whose group Kubernetes does not change: stager, as user %d, can use it only where its mode lets others; write runAsUser, or %s: %s",
+			p.warn("%s is a directory of the node, whose group Kubernetes does not change: stager, as user %d, can use it only where its mode allows others to; set runAsUser, or %s: %s",
 				m.path, nobody, AnnotationPrivileges, PrivilegesFiles)
 		}
 	}

@@ -25,7 +25,7 @@ func (p *pod) stores() (all []any) {
 		}
 		m := p.covering(directory)
 		if m == nil {
-			refuse(p.targets[0], "%s: %s is a directory of no volume that container %s has mounted; mount the one that it is on, and stager gets it, too", name, directory, p.names[0])
+			refuse(p.targets[0], "%s: %s is not on a volume that container %s mounts; mount its volume there, and stager mounts it, too", name, directory, p.names[0])
 		}
 		at := path.Clean(m.Get("mountPath").Text())
 		e := mount{volume: m.Get("name").Text(), path: at, user: m}.entry()

@@ -84,7 +84,7 @@ func (t *template) record(note *yamledit.Node) *record {
 	}
 	rec := new(record)
 	if err := json.Unmarshal([]byte(text), rec); err != nil {
-		refuse(note, "%s is not what inject wrote (%v); take stager out by hand, or from the file that was injected", AnnotationUndo, err)
+		refuse(note, "%s is not what inject wrote (%v); remove stager's parts by hand, or use the file as it was before inject", AnnotationUndo, err)
 	}
 	return rec
 }
@@ -94,7 +94,7 @@ func (t *template) reach(path string) (parent *yamledit.Node, child int) {
 	p := appendPlace(make(place, 0, depthOfChange), path)
 	parent, child = t.find(p)
 	if parent != nil && parent.Kind == yamledit.Alias {
-		refuse(parent, "the alias *%s hides what inject put in at %s; write out what it means", parent.Anchor, p.called())
+		refuse(parent, "the alias *%s hides the injected part at %s; write its value out", parent.Anchor, p.called())
 	}
 	return parent, child
 }
@@ -182,7 +182,7 @@ func (u *undoer) replace(parent *yamledit.Node, i int, v any) {
 func meaning(note *yamledit.Node, was written) any {
 	v, known := was.value()
 	if !known {
-		refuse(note, "another program has written this document since inject, and %s cannot tell there what%s means; use the document as it was before inject", AnnotationUndo, was.text)
+		refuse(note, "another program has rewritten this document since inject, and %s no longer defines what%s means; use the document as it was before inject", AnnotationUndo, was.text)
 	}
 	return v
 }
@@ -283,7 +283,7 @@ func (in *injector) undo(d *yamledit.Document, show func(*object)) *yamledit.Doc
 		}
 	}
 	in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: fmt.Sprintf(
-		"what inject put in cannot be taken out as %s says: the document was changed in a way that leaves nothing valid; take stager out by hand, or use the document as it was before inject", AnnotationUndo)})
+		"the injected parts cannot be removed according to %s: the document was changed so that the result would be invalid; remove stager's parts by hand, or use the document as it was before inject", AnnotationUndo)})
 	return nil
 }
 

@@ -32,7 +32,7 @@ func (o *object) unmatched() (all []string) {
 			for _, p := range group.Pairs {
 				switch key := p.Key.Text(); {
 				case nearlyOurs(key):
-					all = append(all, fmt.Sprintf("the %s %s is not stager's; its own begin with %s", strings.TrimSuffix(list, "s"), key, prefix))
+					all = append(all, fmt.Sprintf("the %s %s is not one of stager's, which begin with %s", strings.TrimSuffix(list, "s"), key, prefix))
 				case list == "annotations" && asks(key) && !heard[n] && !forTheWebhook(n):
 					names = append(names, key)
 				}
@@ -47,12 +47,12 @@ func (o *object) unmatched() (all []string) {
 	slices.Sort(names)
 	list := strings.Join(slices.Compact(names), ", ")
 	if len(o.templates) > 0 {
-		return append(all, fmt.Sprintf("%s stands where no pod template is below; write it among the annotations of the pod template, or of the object", list))
+		return append(all, fmt.Sprintf("%s has no pod template below it; move it to the annotations of the pod template or of the object", list))
 	}
 	if reason := o.passedBy(); reason != "" {
 		return append(all, fmt.Sprintf("%s has no effect on this %s: %s", list, o.kind, reason))
 	}
-	return append(all, fmt.Sprintf("%s has no effect: %s has no pod template here; if its controller copies labels and annotations to its pods, add the label %s: \"true\" beside them for the admission webhook, or name the pod template by --path",
+	return append(all, fmt.Sprintf("%s has no effect: %s has no pod template here; if its controller copies labels and annotations to its pods, add the label %s: \"true\" beside them for the admission webhook, or select the pod template with --path",
 		list, article(o.kind), LabelInject))
 }
 
@@ -72,7 +72,7 @@ func (t *template) labelAlone() []string {
 	if !forTheWebhook(t.node.Get("metadata")) {
 		return nil
 	}
-	return []string{fmt.Sprintf("it has the label %s: \"true\", and no annotation says which data it needs; write %sNAME, %sNAME or %s", LabelInject, AnnotationInput, AnnotationOutput, AnnotationPlan)}
+	return []string{fmt.Sprintf("it has the label %s: \"true\", and no annotation defines which data it needs; add %sNAME, %sNAME or %s", LabelInject, AnnotationInput, AnnotationOutput, AnnotationPlan)}
 }
 
 // nearlyOurs reports whether the prefix of a key resembles stager's.

@@ -50,7 +50,7 @@ func (p *pod) volumeName(kind, name string) string {
 	case kind == ofSecret:
 		stem = volumePrefix + secretPrefix + name
 	case slices.Contains(reserved, name), strings.HasPrefix(name, secretPrefix):
-		refuse(nil, "%s %s: its volume would be %s, and stager uses such names itself (%s%s… and %s%s): rename the %s%s",
+		refuse(nil, "%s %s: its volume would be %s, and such names are reserved for stager (%s%s… and %s%s): rename the %s%s",
 			kind, name, stem, volumePrefix, secretPrefix, volumePrefix, strings.Join(reserved, ", "+volumePrefix), kind, orVolume(kind))
 	}
 	label := strings.ReplaceAll(stem, ".", "-")
@@ -84,7 +84,7 @@ func hashed(stem, of string) string {
 func checkPath(f dir) {
 	for _, own := range []string{runDir, binDir} {
 		if within(f.path, own) || within(own, f.path) {
-			refuse(nil, "%s %s: its path %s meets %s, which stager uses itself; choose another path", f.kind, f.name, f.path, own)
+			refuse(nil, "%s %s: its path %s overlaps with %s, which is reserved for stager; choose another path", f.kind, f.name, f.path, own)
 		}
 	}
 	if within(tmpDir, f.path) {

@@ -79,7 +79,7 @@ func (p *pod) placeVolumes() {
 	byVolume := make(map[string][]dir)
 	for _, f := range p.dirs() {
 		if f.path == "/" {
-			refuse(nil, "%s: its path begins with a placeholder; put a directory in front that can be mounted", f.name)
+			refuse(nil, "%s: its path begins with a placeholder; begin it with a directory that can be mounted", f.name)
 		}
 		checkPath(f)
 		if f.volume != "" {
@@ -141,7 +141,7 @@ func (p *pod) takeMount(m *yamledit.Node) {
 			taken.bytes, _ = plan.ParseBytes(dir.Get("sizeLimit").Text()) // the API server refuses invalid ones
 			taken.written = p.prefetchesInto(at)
 			if taken.memory && taken.bytes == 0 {
-				refuse(v, "the RAM disk %s has no sizeLimit, so it may take all memory of the node; give it one", name)
+				refuse(v, "the RAM disk %s has no sizeLimit, so it may use all memory of the node; set one", name)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (p *pod) mount(kind string, v plan.Volume, directories []dir) {
 	case "existing":
 		m.volume = what
 		if p.spec("volumes").Item("name", what) == nil && p.claimTemplate(what) == nil {
-			refuse(p.spec(), "the plan wants the pod's volume %q, and the pod has none of that name; add it, or change the plan's medium", what)
+			refuse(p.spec(), "the plan uses the pod's volume %q, and the pod has no volume of that name; add it, or change the plan's medium", what)
 		}
 	}
 	if m.source != nil && p.spec("volumes").Item("name", m.volume) != nil {

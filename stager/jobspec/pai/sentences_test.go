@@ -24,7 +24,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"a missing secret", replaced("{password: s3cret}", "{}"), `line 11, column 117: <% $secrets.password %> is not defined; add it`},
 		{"a template", replaced("name: mnist_train", "name: {{ .Values.name }}"), `line 2, column 7: this is the template of another program; have that program fill in what stands in {{…}} first`},
 		{"a template in a flow", replaced("uri: busybox}", "uri: {{image}}}"), `line 12, column 43: this is the template of another program; have that program fill in what stands in {{…}} first`},
-		{"a tab", replaced("  ps-server:", "\tps-server:"), `line 15, column 1: a tab indents this line; YAML wants spaces`},
+		{"a tab", replaced("  ps-server:", "\tps-server:"), `line 15, column 1: this line is indented with a tab; use spaces`},
 		{"5 MB", second + "# " + strings.Repeat("x", 5<<20) + "\n", `the file has 5244453 bytes, and a job has 3145728 at most`},
 		{"5 MB of the first format", `{"jobName": "` + strings.Repeat("x", 5<<20) + `"}`, `the file has 5242895 bytes, and a job has 3145728 at most`},
 		{"a template in the first format", strings.Replace(one("", ""), `"w"`, `{{role}}`, 1), `line 1, column 56: this is the template of another program; have that program fill in what stands in {{…}} first`},

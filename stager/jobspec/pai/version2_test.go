@@ -310,7 +310,7 @@ func TestFaultsOfTheSecondFormat(t *testing.T) {
 		{"a storage at no path", replaced("gangAllocation: true", "storages: [{name: a, mountPath: data}]"), `the storage a is mounted at "data"; write an absolute path`},
 		{"no name", replaced("name: mnist_train\n", ""), "the job has no name"},
 		{"no task roles", "protocolVersion: 2\nname: x\n", "taskRoles is missing or empty"},
-		{"a tab", replaced("type: job", "\ttype: job"), "line 3, column 1: a tab indents this line"},
+		{"a tab", replaced("type: job", "\ttype: job"), "line 3, column 1: this line is indented with a tab"},
 		{"a template", "protocolVersion: 2\nname: {{ name }}\n", "line 2, column 7: this is the template of another program"},
 		{"a list", "- a\n# \nprotocolVersion: 2", "this is not YAML"},
 		{"5 MB", "protocolVersion: 2\n" + strings.Repeat("#", 5<<20), "a job has 3145728 at most"},

@@ -22,7 +22,7 @@ func (r *reader) explainedYAML(f jobspec.Fault) jobspec.Fault {
 	for at := f.Line; at <= min(f.Line+1, len(lines)); at++ { // the parser sometimes reports the previous line
 		if tab := tabbed.Find(lines[at-1]); tab != nil {
 			f.Line, f.Column = at, len(tab)
-			f.Text = "a tab indents this line; YAML wants spaces"
+			f.Text = "this line is indented with a tab; use spaces"
 			return f
 		}
 	}

@@ -15,7 +15,7 @@ func (p *parser) encoding() {
 		ascii, returns := true, false
 		for i, c := range p.src {
 			if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
-				p.fail(i, "a control character (U+%04X) stands here; remove it", c)
+				p.fail(i, "a control character (U+%04X) is not allowed; remove it", c)
 			}
 			ascii = ascii && c < utf8.RuneSelf
 			returns = returns || c == '\r'
@@ -28,7 +28,7 @@ func (p *parser) encoding() {
 	for i := 0; ; {
 		r, size := utf8.DecodeRune(p.src[i:])
 		if r == utf8.RuneError && size == 1 {
-			p.fail(i, "this is not UTF-8; save the file in that encoding")
+			p.fail(i, "the text is not UTF-8; save the file in that encoding")
 		}
 		i += size
 	}
@@ -61,7 +61,7 @@ func plainBytes(text []byte) bool {
 func (p *parser) lineEndings() {
 	for _, odd := range []string{"\u0085", "\u2028", "\u2029"} {
 		if i := bytes.Index(p.src, []byte(odd)); i >= 0 {
-			p.fail(i, "an invisible line separator (%U) stands here; remove it", []rune(odd)[0])
+			p.fail(i, "an invisible line separator (%U) is not allowed; remove it", []rune(odd)[0])
 		}
 	}
 	for i := 0; ; i++ {
@@ -70,7 +70,7 @@ func (p *parser) lineEndings() {
 			return
 		}
 		if i += next; p.byteAt(i+1) != '\n' {
-			p.fail(i, "a carriage return stands here without a line feed; remove it")
+			p.fail(i, "a carriage return has no line feed after it; remove it")
 		}
 	}
 }

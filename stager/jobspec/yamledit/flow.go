@@ -5,12 +5,12 @@ import "strings"
 // flow parses a flow sequence or flow mapping.
 func (p *parser) flow(n *Node) {
 	if p.depth++; p.depth > depthMax {
-		p.fail(p.at, "this is nested more than %d deep", depthMax)
+		p.fail(p.at, "this is nested more than %d levels deep", depthMax)
 	}
 	defer func() { p.depth-- }()
 	n.Flow, n.Start = true, p.at
 	if next := p.byteAt(p.at + 1); p.peek() == '{' && (next == '{' || next == '%') {
-		p.fail(p.at, "{%c begins a template of another program, and this is YAML only after it is rendered, for example by helm template", next)
+		p.fail(p.at, "{%c begins a template of another program; render the file first, for example with helm template", next)
 	}
 	closing := byte(']')
 	if n.Kind = Sequence; p.peek() == '{' {
@@ -27,7 +27,7 @@ func (p *parser) flow(n *Node) {
 			n.End = p.at
 			return
 		case c == ',':
-			p.fail(p.at, "a comma with nothing in front of it")
+			p.fail(p.at, "a comma has no value before it; remove it")
 		case n.Kind == Mapping:
 			p.pairs = append(p.pairs, p.flowPair(n))
 		default:
@@ -39,7 +39,7 @@ func (p *parser) flow(n *Node) {
 			p.at++
 		case closing:
 		case ':':
-			p.fail(p.at, "a pair within brackets needs braces of its own")
+			p.fail(p.at, "a pair in brackets needs braces, as in [{key: value}]")
 		default:
 			p.fail(p.at, "a comma or %c is missing", closing)
 		}
@@ -57,7 +57,7 @@ func (p *parser) toFlowToken(n *Node) {
 func (p *parser) flowPair(parent *Node) Pair {
 	key := p.flowNode(parent)
 	if key.Kind != Scalar || key.Anchor != "" || key.tag != "" {
-		p.fail(key.Start, "a key is a single word")
+		p.fail(key.Start, "a key must be a single value")
 	}
 	pair := Pair{Key: key, Colon: key.End, Value: p.newNode(key.End)}
 	p.toFlowToken(parent)
@@ -112,7 +112,7 @@ func (p *parser) flowPlain(n *Node) {
 		if next := p.byteAt(p.at + 1); c == ':' && space(next) {
 			return
 		} else if c == ':' && flowToken(next) {
-			p.fail(p.at, "some programs read this colon as a part of the text; put a blank behind it, or quote the text")
+			p.fail(p.at, "some programs read this colon as a part of the text; add a space after it, or quote the text")
 		}
 		if c == '#' && space(p.src[p.at-1]) {
 			return

@@ -244,7 +244,7 @@ func (p *parser) toBlockToken() bool {
 	}
 	if !p.ended() && bytes.IndexByte(p.src[p.bol:p.at], '\t') >= 0 {
 		if c := p.peek(); c != '{' && c != '[' && c != '}' && c != ']' {
-			p.fail(p.bol, "a tab indents this line; YAML wants spaces")
+			p.fail(p.bol, "this line is indented with a tab; use spaces")
 		}
 	}
 	return true
@@ -254,7 +254,7 @@ func (p *parser) toBlockToken() bool {
 // is true, a sequence may be indented by indent itself, as below a key.
 func (p *parser) node(indent int, dashOK bool) *Node {
 	if p.depth++; p.depth > depthMax {
-		p.fail(p.at, "this is nested more than %d deep", depthMax)
+		p.fail(p.at, "this is nested more than %d levels deep", depthMax)
 	}
 	defer func() { p.depth-- }()
 	n := p.newNode(p.at)
@@ -279,7 +279,7 @@ func (p *parser) node(indent int, dashOK bool) *Node {
 			p.toBlockToken()
 			sameLine = false
 		} else if p.isKey() {
-			p.fail(p.at, "an anchor or tag in front of a key is not understood here; put it behind the colon")
+			p.fail(p.at, "an anchor or tag before a key is not supported; move it after the colon")
 		}
 	}
 	return p.content(n, indent, sameLine)
@@ -308,7 +308,7 @@ func (p *parser) anchor(start int) string {
 	for p.at = start; word(p.peek()); p.at++ {
 	}
 	if c := p.peek(); p.at == start || !space(c) && bytes.IndexByte([]byte(",]}"), c) < 0 {
-		p.fail(start, "the name of an anchor has letters, digits, - and _ only")
+		p.fail(start, "the name of an anchor may contain only letters, digits, - and _")
 	}
 	return string(p.src[start:p.at])
 }
@@ -325,14 +325,14 @@ func (p *parser) content(n *Node, indent int, sameLine bool) *Node {
 	switch c := p.peek(); {
 	case c == '-' && space(p.byteAt(p.at+1)):
 		if !compact {
-			p.fail(p.at, "a list begins on a line of its own")
+			p.fail(p.at, "a list must begin on a line of its own")
 		}
 		p.sequence(n, col)
 	case c == '?' && space(p.byteAt(p.at+1)):
-		p.fail(p.at, "keys behind a ? are not understood here")
+		p.fail(p.at, "keys after a ? are not supported; write key: value")
 	case c != '|' && c != '>' && p.isKey():
 		if !compact {
-			p.fail(p.at, "a key and its value stand on a line of their own; or is a text with a colon to be quoted?")
+			p.fail(p.at, "a key must begin on a line of its own; if this is a text with a colon, quote it")
 		}
 		p.mapping(n, col)
 	case c == '|' || c == '>':
@@ -435,7 +435,7 @@ func (p *parser) mapping(n *Node, col int) {
 			p.at = p.colon // isKey was true at this position
 			key.End = key.Start + len(trimBlanks(p.src[key.Start:p.at]))
 			if key.End == key.Start {
-				p.fail(p.at, "a key is missing in front of the colon")
+				p.fail(p.at, "a key is missing before the colon")
 			}
 		}
 		p.at++ // skip the colon
@@ -450,7 +450,7 @@ func (p *parser) mapping(n *Node, col int) {
 		case at == col && p.peek() == '-' && space(p.byteAt(p.at+1)):
 			return // the next item of the sequence that contains this mapping
 		case at > col:
-			p.fail(p.at, "this line is indented more than the one that it should stand beside")
+			p.fail(p.at, "this line is indented more than the entry before it; align both")
 		case !p.isKey():
 			p.fail(p.at, "a key with a colon is expected here")
 		}
@@ -474,7 +474,7 @@ func (p *parser) sequence(n *Node, col int) {
 			return
 		}
 		if at > col {
-			p.fail(p.at, "this line is indented more than the one that it should stand beside")
+			p.fail(p.at, "this line is indented more than the entry before it; align both")
 		}
 	}
 }

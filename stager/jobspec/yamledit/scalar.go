@@ -40,7 +40,7 @@ func (p *parser) quoted(n *Node) {
 // alias parses *name.
 func (p *parser) alias(n *Node) {
 	if n.Anchor != "" || n.tag != "" {
-		p.fail(p.at, "an alias has neither anchor nor tag of its own")
+		p.fail(p.at, "an alias cannot have an anchor or a tag")
 	}
 	n.Kind, n.Start = Alias, p.at
 	n.Anchor = p.anchor(n.Start + 1)
@@ -67,7 +67,7 @@ func (p *parser) plain(n *Node, indent int) {
 				break
 			}
 			if line[i] == ':' && (i+1 == len(line) || blank(line[i+1])) {
-				p.fail(p.at+i, "a colon in the middle of a text; quote the text, or mend the indentation")
+				p.fail(p.at+i, "a colon in the middle of a text; quote the text, or fix the indentation")
 			}
 		}
 		n.End = p.at + len(trimBlanks(line[:end]))
@@ -89,7 +89,7 @@ func (p *parser) plain(n *Node, indent int) {
 			return
 		}
 		if bytes.IndexByte(p.src[p.bol:p.at], '\t') >= 0 {
-			p.fail(p.bol, "a tab indents this line; YAML wants spaces")
+			p.fail(p.bol, "this line is indented with a tab; use spaces")
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (p *parser) blockScalar(n *Node, indent int) {
 		}
 	}
 	if rest := bytes.TrimLeft(header[i:], " \t"); len(rest) > 0 && rest[0] != '#' {
-		p.fail(p.at+i, "the text begins on the line behind %c", header[0])
+		p.fail(p.at+i, "the text must begin on the line after %c", header[0])
 	}
 	n.End = p.at + len(header)
 	p.nextLine()
