@@ -85,15 +85,15 @@ func refusals(t *testing.T) []refusal {
 	plan := strings.Repeat("x", 2<<20)
 	unknown := `train: "sise" is not known here; known are anyOrder, block, bundle, candidates, epochs, equalize, exclude, expand, groups, include, index, items, leaseTimeout, list, maxBytes, medium, minAge, minFree, minReady, mode, onBad, optional, order, over, parallel, release, reuse, secret, seed, size, unpack, verify, volume, within, write`
 	return []refusal{
-		{name: "unknown parameter of OpenPAI", file: openPAI("$parameters.epochs %> --task", "$parameters.epoch %> --task"), doors: openPAIDoors, sentence: "line 43, column 9: <% $parameters.epoch %> is not defined; add it"},
-		{name: "cyclic reference", file: openPAI(`"run-<% $parameters.epochs %>"`, `"run-<% $parameters.out.name %>"`), doors: openPAIDoors, sentence: "line 8, column 34: references are nested more than 16 deep: one of them leads back to itself"},
-		{name: "missing secret", file: openPAI("  token: hunter2\n", ""), doors: openPAIDoors, sentence: "line 29, column 9: <% $secrets.token %> is not defined; add it"},
-		{name: "unknown deployment", file: openPAI("deployment: production", "deployment: prod"), doors: openPAIDoors, sentence: `line 51, column 48: the deployment "prod" is not among deployments; there are: production`},
-		{name: "template of OpenPAI's tests", file: openPAI("name: digits_with_servers", "name: {{ name }}"), doors: openPAIDoors, sentence: "line 3, column 7: this is the template of another program; have that program fill in what stands in {{…}} first"},
+		{name: "unknown parameter of OpenPAI", file: openPAI("$parameters.epochs %> --task", "$parameters.epoch %> --task"), doors: openPAIDoors, sentence: "line 43, column 9: <% $parameters.epoch %> is not defined; define it"},
+		{name: "cyclic reference", file: openPAI(`"run-<% $parameters.epochs %>"`, `"run-<% $parameters.out.name %>"`), doors: openPAIDoors, sentence: "line 8, column 34: references are nested more than 16 levels deep; remove the cycle"},
+		{name: "missing secret", file: openPAI("  token: hunter2\n", ""), doors: openPAIDoors, sentence: "line 29, column 9: <% $secrets.token %> is not defined; define it"},
+		{name: "unknown deployment", file: openPAI("deployment: production", "deployment: prod"), doors: openPAIDoors, sentence: `line 51, column 48: the deployment "prod" does not exist; the deployments are: production`},
+		{name: "template of OpenPAI's tests", file: openPAI("name: digits_with_servers", "name: {{ name }}"), doors: openPAIDoors, sentence: "line 3, column 7: this is a template of another program; render {{…}} with that program first"},
 		{name: "tab in an OpenPAI job", file: openPAI("  server:\n", "\tserver:\n"), doors: openPAIDoors, sentence: "line 23, column 1: this line is indented with a tab; use spaces"},
-		{name: "OpenPAI job of 5 MB", file: openPAI("# A job", "# "+strings.Repeat("x", 5<<20)), doors: openPAIDoors, sentence: "the file has 5245199 bytes, and a job has 3145728 at most"},
+		{name: "OpenPAI job of 5 MB", file: openPAI("# A job", "# "+strings.Repeat("x", 5<<20)), doors: openPAIDoors, sentence: "the file has 5245199 bytes, and the limit is 3145728; move long scripts and data out of the job"},
 		{name: "colliding ports of OpenPAI", file: `{"jobName": "j", "image": "i", "taskRoles": [{"name": "worker", "taskNumber": 1, "cpuNumber": 1, "memoryMB": 1024, "gpuNumber": 0, "command": "run",
-  "portList": [{"label": "a", "beginAt": 8000, "portNumber": 10}, {"label": "b", "beginAt": 8005, "portNumber": 1}]}]}`, doors: openPAIDoors, sentence: "line 2, column 67: task role worker: the ports a and b both begin at 8005 or reach it; move one of them, or let it begin at 0, which is anywhere"},
+  "portList": [{"label": "a", "beginAt": 8000, "portNumber": 10}, {"label": "b", "beginAt": 8005, "portNumber": 1}]}]}`, doors: openPAIDoors, sentence: "line 2, column 67: task role worker: the ports a and b both contain 8005; change one of them, or write beginAt: 0 to have any port"},
 		{
 			name: "unknown parameter", file: with(train, train+" ? sise=1Gi"), doors: manifestDoors, sentence: "line 6, column 58: Pod/x: " + unknown,
 			pod:     pod("", "stager.dev/in.train", train+" ? sise=1Gi"),

@@ -174,7 +174,7 @@ func TestUninjectKeepsLaterChanges(t *testing.T) {
 	injected := string(mustInject([]byte(file), Options{JobPolicies: true}))
 	for _, tt := range []struct{ name, old, new, want, warning string }{
 		{"an argument", "- train.py\n", "- train.py\n        - --lr=2\n", `command: [python, train.py, "--lr=2"]`, ""},
-		{"another grace", "PeriodSeconds: 630", "PeriodSeconds: 700", "terminationGracePeriodSeconds: 700", "spec.terminationGracePeriodSeconds was changed since inject"},
+		{"another grace", "PeriodSeconds: 630", "PeriodSeconds: 700", "terminationGracePeriodSeconds: 700", "spec.terminationGracePeriodSeconds was changed again"},
 	} {
 		if strings.Count(injected, tt.old) != 1 {
 			t.Fatalf("%s: %q is not in it once:\n%s", tt.name, tt.old, injected)

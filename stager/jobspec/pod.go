@@ -105,7 +105,7 @@ func (p *pod) preconditions() {
 		for _, c := range p.spec(list).All() {
 			switch c.Get("name").Text() {
 			case ContainerSidecar, ContainerPrefetch, ContainerInstall:
-				refuse(c, "the container %s already exists and was not injected; remove it, or remove the %sannotations of this pod", c.Get("name").Text(), prefix)
+				refuse(c, "the container %s already exists and was not injected; remove it, or remove the annotations %s… of this pod", c.Get("name").Text(), prefix)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ const (
 	objectMax = 1_000_000               // etcd accepts 1.5 MiB
 )
 
-var tooLarge = jobspec.Faults{{Text: fmt.Sprintf("the manifests would pass %d bytes, which is more than Kubernetes stores: every task lists all others; lower taskNumber or portNumber, or make several jobs of it", objectMax)}}
+var tooLarge = jobspec.Faults{{Text: fmt.Sprintf("the manifests would exceed %d bytes, the maximum that Kubernetes stores, because every task lists all others; lower taskNumber or portNumber, or split the job", objectMax)}}
 
 // conversion converts one job.
 type conversion struct {
@@ -163,16 +163,34 @@ func (c *conversion) locations() {
 				check = to
 			}
 			if err := check(*l.at); err != nil {
-				c.fault(c.at[l.field], "%s: %v", l.field, err)
+				c.fault(c.at[l.field], "%s: %s", l.field, refusal(*l.at, err))
 			}
 		}
 	}
 	if c.codeDir != "" && len(c.faults) == 0 && c.codeBase() == "" {
-		c.fault(c.at["codeDir"], "codeDir is the root of its store; give the directory that the code is in")
+		c.fault(c.at["codeDir"], "codeDir is the root of its store; write the directory that contains the code")
 	}
 	if c.outputDir == "" && c.staged() && !c.second {
-		c.warn("there is no outputDir, and no user and default file system to make OpenPAI's own of: what the tasks leave in $PAI_OUTPUT_DIR is lost")
+		c.warn("the job has no outputDir, and without --user and --default-fs it has no default one: files that the tasks leave in $PAI_OUTPUT_DIR are lost")
 	}
+}
+
+// refusal returns the message for a URL that is refused, with the URL to write instead if it has a
+// form of Hadoop's that stager does not support.
+func refusal(url string, err error) string {
+	scheme, rest, ok := strings.Cut(url, ":")
+	_, below, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
+	switch {
+	case !ok || !strings.HasPrefix(rest, "/"):
+		return fmt.Sprintf("%q is not an absolute path or a URL; write hdfs://namenode:8020/directory, or /directory for OpenPAI's default file system", url)
+	case scheme == "hdfs" && !strings.HasPrefix(rest, "//"):
+		return fmt.Sprintf("%q names no namenode; write hdfs://namenode:8020%s, or only %s for OpenPAI's default file system", url, rest, rest)
+	case slices.Contains([]string{"webhdfs", "swebhdfs", "viewfs", "hftp"}, scheme):
+		return fmt.Sprintf("stager does not support %s; write the namenode and its RPC port, hdfs://namenode:8020/%s", scheme, below)
+	case scheme == "s3a" || scheme == "s3n":
+		return fmt.Sprintf("stager does not support %s; write s3:%s", scheme, rest)
+	}
+	return err.Error()
 }
 
 var reference = regexp.MustCompile(`\$\{?(PAI_[A-Z_]+)\}?`)
@@ -188,11 +206,11 @@ func (c *conversion) expand(field, text string) string {
 			return c.name
 		case "PAI_USER_NAME", "PAI_USERNAME": // OpenPAI's examples use both
 			if c.opts.User == "" {
-				c.fault(c.at[field], "%s asks for $PAI_USER_NAME, and who submits the job is not said; give it by --user", field)
+				c.fault(c.at[field], "%s contains $PAI_USER_NAME, and the user is unknown; set it with --user", field)
 			}
 			return c.opts.User
 		default:
-			c.fault(c.at[field], "%s asks for $%s, which nothing is known of here; known are $PAI_DEFAULT_FS_URI, $PAI_JOB_NAME and $PAI_USER_NAME", field, name)
+			c.fault(c.at[field], "%s contains the unknown variable $%s; use $PAI_DEFAULT_FS_URI, $PAI_JOB_NAME or $PAI_USER_NAME, or write out its value", field, name)
 		}
 		return ref
 	})
@@ -200,7 +218,7 @@ func (c *conversion) expand(field, text string) string {
 
 func (c *conversion) needFS(field string) bool {
 	if c.opts.DefaultFS == "" {
-		c.fault(c.at[field], "%s is in OpenPAI's default file system, which is not said; give its URL by --default-fs, as in hdfs://namenode:8020", field)
+		c.fault(c.at[field], "%s is in OpenPAI's default file system, whose URL is unknown; set it with --default-fs, for example hdfs://namenode:8020", field)
 	}
 	return c.opts.DefaultFS != ""
 }
@@ -226,7 +244,7 @@ func (c *conversion) listen() {
 		for range t.tasks {
 			first, next := t.portsFrom(from)
 			if next > mostPort+1 {
-				c.fault(t.at, "task role %s needs ports up to %d, and %d is the last there is; ask for fewer", t.name, next-1, mostPort)
+				c.fault(t.at, "task role %s needs ports up to %d, and the highest port is %d; lower portNumber or taskNumber", t.name, next-1, mostPort)
 				return
 			}
 			c.ports[t.name] = append(c.ports[t.name], first)

@@ -217,7 +217,7 @@ func TestTaskFailureAndSuccessCounts(t *testing.T) {
 		{`"minFailedTaskCount": 3,`, "fewer than 3 tasks fail", func(s batchv1.JobSpec) bool {
 			return s.BackoffLimit == nil && *s.BackoffLimitPerIndex == 0 && *s.MaxFailedIndexes == 2
 		}},
-		{`"minFailedTaskCount": null,`, "counts as 0", func(s batchv1.JobSpec) bool {
+		{`"minFailedTaskCount": null,`, "replaced by 0", func(s batchv1.JobSpec) bool {
 			return strings.Contains(s.Template.Spec.Containers[0].Command[2], "(\nrun\n)\n")
 		}},
 		{`"minFailedTaskCount": null, "minSucceededTaskCount": 2,`, "fewer than 2 tasks succeed", func(s batchv1.JobSpec) bool {

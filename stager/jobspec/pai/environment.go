@@ -186,7 +186,7 @@ func (c *conversion) reachable(all []variable) (out []variable) {
 			}
 		}
 		if plain != v.name {
-			c.warn("a shell cannot read $%s, so $%s is set, too", v.name, plain)
+			c.warn("a shell cannot read $%s, so $%s is also set", v.name, plain)
 		}
 	}
 	return out
@@ -219,7 +219,7 @@ func (c *conversion) commands() {
 		}
 		for _, m := range used.FindAllStringSubmatch(t.command, -1) {
 			if !known[m[1]] {
-				c.warn("task role %s: the command asks for $%s, which is not set", t.name, m[1])
+				c.warn("task role %s: the command uses $%s, which is not set", t.name, m[1])
 			}
 		}
 	}

@@ -17,28 +17,28 @@ func TestFaults(t *testing.T) {
 		{"a comment that does not end", "{} /*", "line 1, column 4: this is not JSON: "},
 		{"deep", deep, "this is not JSON"},
 		{"empty", "", "this is not JSON"},
-		{"no object", "[]", "line 1, column 1: the job is a list; write it as {…}"},
+		{"no object", "[]", "line 1, column 1: the job is a list; write an object, {…}"},
 		{"missing", "{}", "the job has no jobName, which OpenPAI requires; add it\nline 1, column 1: the job has no image, which OpenPAI requires; add it\nline 1, column 1: the job has no taskRoles, which OpenPAI requires; add it"},
-		{"no roles", `{"jobName": "j", "image": "i", "taskRoles": []}`, "taskRoles is empty; a job has one task role at least"},
+		{"no roles", `{"jobName": "j", "image": "i", "taskRoles": []}`, "taskRoles is empty; add at least one task role"},
 		{"role", `{"jobName": "j", "image": "i", "taskRoles": [{"name": "w"}]}`, "line 1, column 46: task role w has no taskNumber, which OpenPAI requires; add it"},
-		{"twice", `{"jobName": "j", "jobName": "k"}`, "column 18: jobName is there twice; keep one"},
-		{"bad name", strings.Replace(one("", ""), `"j"`, `"a b"`, 1), `jobName is "a b"; its characters are letters, digits, - . _ and ~`},
-		{"bad role", strings.Replace(one("", ""), `"w"`, `"a/b"`, 1), `name is "a/b"; its characters are letters, digits, - . _ and ~`},
+		{"twice", `{"jobName": "j", "jobName": "k"}`, "column 18: duplicate jobName; write it once"},
+		{"bad name", strings.Replace(one("", ""), `"j"`, `"a b"`, 1), `jobName is "a b"; use only letters, digits, - . _ and ~`},
+		{"bad role", strings.Replace(one("", ""), `"w"`, `"a/b"`, 1), `name is "a/b"; use only letters, digits, - . _ and ~`},
 		{"kinds", one(`"retryCount": "3",`, `"shmMB": 1.5,`), "line 1, column 46: the job: retryCount is \"3\"; write a whole number\nline 1, column 155: task role w: shmMB is 1.5; write a whole number"},
 		{"shared memory", one("", `"shmMB": 2048,`), "task role w: shmMB is 2048 and memoryMB 1024: shared memory is part of the memory; raise memoryMB or lower shmMB"},
-		{"too little", strings.Replace(one("", ""), `1024`, `64`, 1), "task role w: memoryMB is 64, and at least 100 is needed"},
-		{"fewer retries", one(`"retryCount": -3,`, ""), "it is how often the job is tried again"},
-		{"ports", one("", `"portList": [{"label": "a", "beginAt": 8000, "portNumber": 10}, {"label": "b", "beginAt": 8005, "portNumber": 1}],`), "task role w: the ports a and b both begin at 8005 or reach it"},
+		{"too little", strings.Replace(one("", ""), `1024`, `64`, 1), "task role w: memoryMB is 64, which is too small; write 100 or more"},
+		{"fewer retries", one(`"retryCount": -3,`, ""), "it is the number of retries; write 0 or more"},
+		{"ports", one("", `"portList": [{"label": "a", "beginAt": 8000, "portNumber": 10}, {"label": "b", "beginAt": 8005, "portNumber": 1}],`), "task role w: the ports a and b both contain 8005"},
 		{"one label", one("", `"portList": [{"label": "a", "beginAt": 0, "portNumber": 1}, {"label": "a", "beginAt": 0, "portNumber": 1}],`), `two ports have the label "a"`},
-		{"far ports", one("", `"portList": [{"label": "a", "beginAt": 65535, "portNumber": 2}],`), "port a: 2 ports from 65535 on pass 65535, the last there is"},
+		{"far ports", one("", `"portList": [{"label": "a", "beginAt": 65535, "portNumber": 2}],`), "port a: 2 ports from 65535 exceed the highest port, 65535; lower beginAt or portNumber"},
 		{"many ports", one("", `"portList": [{"label": "a", "beginAt": 0, "portNumber": 46000}],`), "task role w needs ports up to"},
-		{"too many failures", one("", `"minFailedTaskCount": 4,`), "minFailedTaskCount is 4: there are fewer tasks"},
+		{"too many failures", one("", `"minFailedTaskCount": 4,`), "minFailedTaskCount is 4: the role has fewer tasks"},
 		{"no successes", one("", `"minSucceededTaskCount": 0,`), "minSucceededTaskCount is 0: write 1 or more, or null for never"},
-		{"variables", one(`"jobEnvs": {"a b": 1, "PAI_X": 1},`, ""), "jobEnvs: \"a b\" cannot be a variable"},
-		{"ours", one(`"jobEnvs": {"PAI_X": 1},`, ""), "jobEnvs: PAI_X is set for every task"},
-		{"no file system", one(`"dataDir": "$PAI_DEFAULT_FS_URI/d",`, ""), "column 43: dataDir is in OpenPAI's default file system, which is not said; give its URL by --default-fs, as in hdfs://namenode:8020"},
-		{"no user", one(`"dataDir": "s3://b/$PAI_USER_NAME",`, ""), "who submits the job is not said; give it by --user"},
-		{"other variables", one(`"dataDir": "s3://b/$PAI_TASK_INDEX",`, ""), "dataDir asks for $PAI_TASK_INDEX, which nothing is known of here"},
+		{"variables", one(`"jobEnvs": {"a b": 1, "PAI_X": 1},`, ""), "jobEnvs: \"a b\" is not a valid variable name"},
+		{"ours", one(`"jobEnvs": {"PAI_X": 1},`, ""), "jobEnvs: PAI_X is reserved"},
+		{"no file system", one(`"dataDir": "$PAI_DEFAULT_FS_URI/d",`, ""), "column 43: dataDir is in OpenPAI's default file system, whose URL is unknown; set it with --default-fs, for example hdfs://namenode:8020"},
+		{"no user", one(`"dataDir": "s3://b/$PAI_USER_NAME",`, ""), "and the user is unknown; set it with --user"},
+		{"other variables", one(`"dataDir": "s3://b/$PAI_TASK_INDEX",`, ""), "dataDir contains the unknown variable $PAI_TASK_INDEX; use $PAI_DEFAULT_FS_URI"},
 		{"no code", one(`"codeDir": "s3://b/",`, ""), "codeDir is the root of its store"},
 		{"bad URL", one(`"codeDir": "ftp://b/x",`, ""), "codeDir: ftp is not known"},
 		{"large", strings.Repeat(" ", fileMax+1), "the file has 3145729 bytes"},
@@ -60,18 +60,37 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A URL in a form of Hadoop's that stager does not support is refused with the URL to write instead.
+func TestRefusedURLsNameTheRemedy(t *testing.T) {
+	for _, tt := range []struct{ url, want string }{
+		{"hdfs:/data", `dataDir: "hdfs:/data" names no namenode; write hdfs://namenode:8020/data, or only /data for OpenPAI's default file system`},
+		{"hdfs:data", `dataDir: "hdfs:data" is not an absolute path or a URL; write hdfs://namenode:8020/directory, or /directory for OpenPAI's default file system`},
+		{"data", `dataDir: "data" is not an absolute path or a URL; write hdfs://namenode:8020/directory, or /directory for OpenPAI's default file system`},
+		{"webhdfs://nn:50070/a/b", "dataDir: stager does not support webhdfs; write the namenode and its RPC port, hdfs://namenode:8020/a/b"},
+		{"viewfs:///a", "dataDir: stager does not support viewfs; write the namenode and its RPC port, hdfs://namenode:8020/a"},
+		{"s3a://b/a", "dataDir: stager does not support s3a; write s3://b/a"},
+		{"ftp://h/a", "dataDir: it is refused; write another"},
+	} {
+		refuse := func(string) error { return errors.New("it is refused; write another") }
+		_, err := Convert([]byte(one(`"dataDir": "`+tt.url+`",`, "")), Options{Inject: jobspec.Options{CheckURL: refuse}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.url, err, tt.want)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
-		{one(`"retrycount": 1,`, ""), "line 1: the job: retrycount is not known and is left out"},
-		{one(`"virtualCluster": "a_b",`, ""), "--queue=none leaves Kueue out"},
-		{one(`"gpuType": "K80",`, ""), "gpuType K80 selects no nodes: set their label with --gpu-type K80=LABEL=VALUE"},
-		{one(`"authFile": "hdfs://h/a",`, ""), "authFile is not read: pass its three lines with --auth-file"},
+		{one(`"retrycount": 1,`, ""), "line 1: the job: unknown field retrycount is ignored"},
+		{one(`"virtualCluster": "a_b",`, ""), "or use --queue=none without Kueue"},
+		{one(`"gpuType": "K80",`, ""), "gpuType K80 selects no nodes; set their label with --gpu-type K80=LABEL=VALUE"},
+		{one(`"authFile": "hdfs://h/a",`, ""), "authFile is not read; pass its three lines with --auth-file"},
 		{one(`"retryCount": 1, "outputDir": "s3://b/o",`, ""), "starts with an empty $PAI_OUTPUT_DIR"},
-		{one(`"outputDir": "s3://b/o",`, ""), "tasks save what is in $PAI_OUTPUT_DIR apart"},
-		{one(`"dataDir": "s3://b/o",`, ""), "set it with --data-size"},
-		{one("", ""), "what the tasks leave in $PAI_OUTPUT_DIR is lost"},
-		{strings.Replace(one("", ""), `"run"`, `"run ${PAI_NONE}"`, 1), "task role w: the command asks for $PAI_NONE, which is not set"},
-		{one(`"jobEnvs": {"isDebug": true},`, ""), "isDebug has no equivalent"},
+		{one(`"outputDir": "s3://b/o",`, ""), "each task saves $PAI_OUTPUT_DIR to its own directory below outputDir"},
+		{one(`"dataDir": "s3://b/o",`, ""), "set the size with --data-size"},
+		{one("", ""), "files that the tasks leave in $PAI_OUTPUT_DIR are lost"},
+		{strings.Replace(one("", ""), `"run"`, `"run ${PAI_NONE}"`, 1), "task role w: the command uses $PAI_NONE, which is not set"},
+		{one(`"jobEnvs": {"isDebug": true},`, ""), "isDebug has no special meaning here"},
 	} {
 		result := convert(t, test.file, Options{})
 		if got := strings.Join(result.Warnings, "\n"); !strings.Contains(got, test.want) {
@@ -108,7 +127,7 @@ func TestLocal(t *testing.T) {
 	if want := "mkdir -p '/tmp/a b/work' && cd '/tmp/a b/work' || exit\ncp -r '/tmp/a b/code'/* ./ || exit\npip"; !strings.HasPrefix(task.Command[2], want) {
 		t.Errorf("the command is %q, want %q first", task.Command[2], want)
 	}
-	for where, want := range map[string]string{"worker 2": "task role worker has no task 2: it has 2, from 0 on", "wrker 0": "there is no task role wrker; there are ps_server, worker"} {
+	for where, want := range map[string]string{"worker 2": "task role worker has no task 2; it has 2 tasks, numbered from 0", "wrker 0": "there is no task role wrker; the task roles are ps_server, worker"} {
 		name, index, _ := strings.Cut(where, " ")
 		if _, err := Local(tutorial(t), name, int(index[0]-'0'), "/tmp/x", here); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", where, err, want)

@@ -89,12 +89,12 @@ func (r *reader) job(root *hujson.Value) *job {
 	j.virtualCluster = o.text("virtualCluster", false)
 	j.retries = o.number("retryCount", 0, 0, func(n int) string {
 		if n < always {
-			return "it is how often the job is tried again: 0 or more, -1 for ever, or -2 for ever and after a success, too"
+			return "it is the number of retries; write 0 or more, -1 to retry failures without limit, or -2 to restart after a success, too"
 		}
 		return ""
 	})
 	if j.retries == always {
-		r.warn("retryCount -2 has no equivalent: the job begins again after a failure, for ever, and not after a success; a service is better a Deployment")
+		r.warn("retryCount -2 has no equivalent: the job restarts after each failure, without limit, but not after a success; use a Deployment for a service")
 		j.retries = endless
 	}
 	j.env = o.variables("jobEnvs")
@@ -106,13 +106,13 @@ func (r *reader) job(root *hujson.Value) *job {
 			continue
 		}
 		if seen[t.name] {
-			r.fault(t.at, "two task roles are called %q; give each a name of its own", t.name)
+			r.fault(t.at, "two task roles have the name %q; rename one", t.name)
 		}
 		seen[t.name] = true
 		j.roles = append(j.roles, t)
 	}
 	if v, ok := o.fields["taskRoles"]; ok && v.Value.Kind() == '[' && len(v.Value.(*hujson.Array).Elements) == 0 {
-		r.fault(v.StartOffset, "taskRoles is empty; a job has one task role at least")
+		r.fault(v.StartOffset, "taskRoles is empty; add at least one task role")
 	}
 	o.rest()
 	return j
@@ -137,7 +137,7 @@ func (r *reader) role(v *hujson.Value) *role {
 	t.command = o.text("command", true)
 	count := func(n int) string {
 		if n > t.tasks && t.tasks > 0 {
-			return "there are fewer tasks, so it would never be reached; write a number up to taskNumber, or null"
+			return "the role has fewer tasks, so the number is never reached; write a number up to taskNumber, or null"
 		}
 		return ""
 	}
@@ -148,12 +148,12 @@ func (r *reader) role(v *hujson.Value) *role {
 	for _, v := range o.list("portList", false) {
 		p := r.port(v)
 		if seen[p.label] {
-			r.fault(p.at, "%s: two ports have the label %q; give each its own", o.what, p.label)
+			r.fault(p.at, "%s: two ports have the label %q; rename one", o.what, p.label)
 		}
 		seen[p.label] = true
 		for _, other := range t.ports {
 			if p.begin > 0 && other.begin > 0 && p.begin < other.begin+other.number && other.begin < p.begin+p.number {
-				r.fault(p.at, "%s: the ports %s and %s both begin at %d or reach it; move one of them, or let it begin at 0, which is anywhere",
+				r.fault(p.at, "%s: the ports %s and %s both contain %d; change one of them, or write beginAt: 0 to have any port",
 					o.what, other.label, p.label, max(p.begin, other.begin))
 			}
 		}
@@ -179,7 +179,7 @@ func (r *reader) port(v *hujson.Value) portType {
 	p.begin = o.number("beginAt", required, 0, nil)
 	p.number = o.number("portNumber", required, 1, nil)
 	if p.begin+p.number-1 > mostPort {
-		r.fault(p.at, "%s: %d ports from %d on pass %d, the last there is", o.what, p.number, p.begin, mostPort)
+		r.fault(p.at, "%s: %d ports from %d exceed the highest port, %d; lower beginAt or portNumber", o.what, p.number, p.begin, mostPort)
 	}
 	o.rest()
 	return p

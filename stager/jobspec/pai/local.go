@@ -31,7 +31,7 @@ func Local(file []byte, roleName string, index int, dir string, opts Options) (*
 			continue
 		}
 		if index < 0 || index >= t.tasks {
-			c.fault(t.at, "task role %s has no task %d: it has %d, from 0 on", t.name, index, t.tasks)
+			c.fault(t.at, "task role %s has no task %d; it has %d tasks, numbered from 0", t.name, index, t.tasks)
 			return nil, c.faults
 		}
 		task := &Task{Plan: c.plan(t)}
@@ -50,5 +50,5 @@ func Local(file []byte, roleName string, index int, dir string, opts Options) (*
 		task.Warnings = c.warnings
 		return task, nil
 	}
-	return nil, jobspec.Faults{{Text: "there is no task role " + roleName + "; there are " + strings.Join(names, ", ")}}
+	return nil, jobspec.Faults{{Text: "there is no task role " + roleName + "; the task roles are " + strings.Join(names, ", ")}}
 }

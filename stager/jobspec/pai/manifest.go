@@ -33,10 +33,10 @@ func (c *conversion) manifests() ([]byte, error) {
 		comments, docs = append(comments, comment), append(docs, doc)
 	}
 	if registry := c.registrySecret(); registry != nil {
-		add("From "+c.field("authFile")+": opens the registry of the image.", registry)
+		add("From "+c.field("authFile")+": the credentials of the image's registry.", registry)
 	}
 	if commands := c.commandSecret(); commands != nil {
-		add("From secrets: the commands that have the value of one in them.", commands)
+		add("From secrets: the commands that contain the value of a secret.", commands)
 	}
 	head := entries{
 		{key: "name", value: c.names.job, comment: changed(c.field("jobName"), c.name, c.names.job)},
@@ -56,7 +56,7 @@ func (c *conversion) manifests() ([]byte, error) {
 }
 
 func (c *conversion) title() string {
-	return "Made by stager pai convert of the OpenPAI job " + c.name + "."
+	return "Created by stager pai convert from the OpenPAI job " + c.name + "."
 }
 
 // changed returns a comment with the original name, or "" if the name is unchanged.
@@ -88,7 +88,7 @@ func (c *conversion) queue() any {
 		return nil
 	case queue == "":
 		queue = dnsName(c.virtualCluster, labelMax)
-		c.warn("virtualCluster %s becomes Kueue's queue %s: the job stays suspended until Kueue admits it; --queue names another queue, and --queue=none leaves Kueue out", c.virtualCluster, queue)
+		c.warn("virtualCluster %s becomes the Kueue queue %s: the job stays suspended until Kueue admits it; select another queue with --queue, or use --queue=none without Kueue", c.virtualCluster, queue)
 	}
 	return entries{{queueLabel, queue, c.field("virtualCluster")}}
 }
@@ -118,7 +118,7 @@ func (c *conversion) jobSet(head entries) entries {
 		{key: "suspend", value: c.suspend(), comment: "until Kueue admits it"},
 		{key: "network", value: entries{
 			{key: "enableDNSHostnames", value: true},
-			{"publishNotReadyAddresses", true, "tasks look for each other while they begin"},
+			{"publishNotReadyAddresses", true, "tasks resolve each other's names while they start"},
 		}},
 		{key: "failurePolicy", value: c.failurePolicy()},
 	}
@@ -149,7 +149,7 @@ func (c *conversion) failurePolicy() entries {
 		policy = append(policy, entry{key: "rules", value: list(entries{
 			{key: "name", value: "hopeless"},
 			{key: "action", value: "FailJobSet"},
-			{"onJobFailureReasons", flow(list("PodFailurePolicy")), "stager says that trying again cannot help"},
+			{"onJobFailureReasons", flow(list("PodFailurePolicy")), "stager's exit code: a retry cannot succeed"},
 		})})
 	}
 	return policy
@@ -213,20 +213,20 @@ func (c *conversion) failures(t *role) entries {
 	case t.minFailed == 1:
 		return entries{tries, {"maxFailedIndexes", 0, failed + " 1"}}
 	case t.minFailed != never:
-		c.warn("task role %s: a job in which fewer than %d tasks fail ends as failed in Kubernetes, though not before the others have ended; OpenPAI counted it as a success", t.name, t.minFailed)
+		c.warn("task role %s: if fewer than %d tasks fail, the job still fails in Kubernetes, after the other tasks have ended; in OpenPAI it succeeded", t.name, t.minFailed)
 		return entries{tries, {"maxFailedIndexes", t.minFailed - 1, failed + " " + strconv.Itoa(t.minFailed)}}
 	case !t.ignoresExit():
-		c.warn("task role %s: %s null has no equivalent: when fewer than %d tasks succeed, the job ends as failed", t.name, failed, t.minSucceeded)
+		c.warn("task role %s: %s null has no equivalent: if fewer than %d tasks succeed, the job fails", t.name, failed, t.minSucceeded)
 		if tries.comment == "" {
-			tries.comment = failed + " null: the others go on"
+			tries.comment = failed + " null: the other tasks continue"
 		}
 		return entries{tries}
 	}
-	c.warn("task role %s: %s null has no equivalent: the command's exit code is only logged, and counts as 0", t.name, failed)
+	c.warn("task role %s: %s null has no equivalent: the command's exit code is logged and replaced by 0", t.name, failed)
 	if t.minSucceeded != never && c.set {
-		c.warn("task role %s: %s %d does not end the job: a task that fails counts as one that succeeded", t.name, succeeded, t.minSucceeded)
+		c.warn("task role %s: %s %d does not end the job, because failed tasks count as succeeded", t.name, succeeded, t.minSucceeded)
 	}
-	return entries{{"backoffLimit", 0, failed + " null: the command ends with 0"}}
+	return entries{{"backoffLimit", 0, failed + " null: the command exits with 0"}}
 }
 
 // ignoresExit reports whether a failing command must not fail its pod. That is the case if no
@@ -329,7 +329,7 @@ func (c *conversion) nodes(t *role) entries {
 	}
 	label, value, ok := strings.Cut(c.opts.GPUTypes[c.gpuType], "=")
 	if !ok || label == "" {
-		c.warn("%s %s selects no nodes: set their label with --gpu-type %s=LABEL=VALUE", c.field("gpuType"), c.gpuType, c.gpuType)
+		c.warn("%s %s selects no nodes; set their label with --gpu-type %s=LABEL=VALUE", c.field("gpuType"), c.gpuType, c.gpuType)
 		return nil
 	}
 	return entries{{"nodeSelector", entries{{key: label, value: value}}, c.field("gpuType") + " " + c.gpuType}}
@@ -344,7 +344,7 @@ func (c *conversion) script(t *role) string {
 	}
 	command := strings.TrimRight(t.command, "\n")
 	if t.ignoresExit() {
-		lines = append(lines, "(", command, ")", `code=$?; [ $code = 0 ] || echo "the command ended with code $code, which does not count" >&2`, "exit 0")
+		lines = append(lines, "(", command, ")", `code=$?; [ $code = 0 ] || echo "the command exited with code $code, which is ignored" >&2`, "exit 0")
 	} else {
 		lines = append(lines, command)
 	}

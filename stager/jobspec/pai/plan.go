@@ -24,7 +24,7 @@ func (c *conversion) plan(t *role) string {
 			more = append(more, yamledit.Entry{Key: "volume", Value: "data"})
 			volumes = append(volumes, yamledit.Map{{Key: "name", Value: "data"}, {Key: "size", Value: c.opts.DataSize.String()}})
 		} else if !c.local {
-			c.warn("the size of dataDir is unknown, so it may fill the node's disk: set it with --data-size")
+			c.warn("the size of dataDir is unknown, so it may fill the node's disk; set the size with --data-size")
 		}
 		inputs = append(inputs, c.input("data", c.dataDir, c.dataPath(), more...))
 	}
@@ -47,10 +47,10 @@ func (c *conversion) plan(t *role) string {
 		destination := directory(c.outputDir, "")
 		if len(c.roles) > 1 || t.tasks > 1 {
 			destination = directory(c.outputDir, t.name+"/{index}/")
-			c.warn("tasks save what is in $PAI_OUTPUT_DIR apart, below outputDir under the name of their role and their index")
+			c.warn("each task saves $PAI_OUTPUT_DIR to its own directory below outputDir, named by its role and index")
 		}
 		if c.retries != 0 {
-			c.warn("a retried job starts with an empty $PAI_OUTPUT_DIR: a command that resumes must restore from $PAI_OUTPUT_URI first")
+			c.warn("a retried job starts with an empty $PAI_OUTPUT_DIR; a command that resumes must first restore from $PAI_OUTPUT_URI")
 		}
 		output := yamledit.Map{
 			{Key: "name", Value: "output"},

@@ -19,7 +19,7 @@ func (v *version2) readPlugins(root *yaml.Node) {
 		return
 	}
 	if list.Kind != yaml.SequenceNode {
-		v.wrong(list, "%s is not a list", pluginPrefix)
+		v.wrong(list, "%s is not a list; write one plugin per item", pluginPrefix)
 		return
 	}
 	v.plugins = list.Content
@@ -54,7 +54,7 @@ func (v *version2) callbacks(t *role, n *yaml.Node, scope map[string]*yaml.Node,
 		for _, name := range list.Content {
 			p := v.named[name.Value]
 			if p == nil {
-				v.wrong(name, "there is no prerequisite called %q; add it to prerequisites", name.Value)
+				v.wrong(name, "there is no prerequisite with the name %q; add it to prerequisites", name.Value)
 				continue
 			}
 			if plugin := get(p, "plugin"); plugin != nil {
@@ -84,13 +84,13 @@ func (v *version2) commandsOf(settings *yaml.Node) (pre, post []*yaml.Node) {
 	for _, c := range items(get(settings, "callbacks")) {
 		switch event := get(c, "event"); {
 		case event == nil:
-			v.wrong(c, "a callback has no event; write taskStarts or taskSucceeds")
+			v.wrong(c, "a callback has no event; add taskStarts or taskSucceeds")
 		case event.Value == "taskStarts":
 			pre = append(pre, items(get(c, "commands"))...)
 		case event.Value == "taskSucceeds":
 			post = append(post, items(get(c, "commands"))...)
 		default:
-			v.wrong(event, "the event %q is not known; write taskStarts or taskSucceeds", event.Value)
+			v.wrong(event, "unknown event %q; use taskStarts or taskSucceeds", event.Value)
 		}
 	}
 	return pre, post
@@ -112,7 +112,7 @@ func (v *version2) tensorboard(settings *yaml.Node, scope map[string]*yaml.Node)
 	port := v.number(get(settings, "port"), "tensorboard: port", 0, 0)
 	names, dirs := v.pairs(get(settings, "logdir"), "tensorboard: logdir")
 	if port == 0 || len(names) == 0 {
-		v.warn("the runtime plugin tensorboard has no port or no logdir, so TensorBoard is not started")
+		v.warn("the runtime plugin tensorboard has no port or no logdir, so TensorBoard does not start; add both")
 		return nil
 	}
 	spec := make([]string, len(names))
@@ -136,7 +136,7 @@ func (v *version2) storages(extras *yaml.Node, j *job) {
 		for _, p := range v.plugins {
 			if name := get(p, "plugin"); name != nil && name.Value == "teamwise_storage" {
 				if list = get(p, "parameters", "storageConfigNames"); list == nil {
-					v.warn("the runtime plugin teamwise_storage names no storage, so none is mounted: OpenPAI mounted those of the user; name them in storageConfigNames")
+					v.warn("the runtime plugin teamwise_storage names no storage, so none is mounted; OpenPAI mounted the user's storages: list them in storageConfigNames")
 				}
 			}
 		}
@@ -159,7 +159,7 @@ func (v *version2) storages(extras *yaml.Node, j *job) {
 			s.path = "/mnt/" + s.name
 		}
 		if slices.ContainsFunc(j.storages, func(o storage) bool { return o.name == s.name || o.path == s.path }) {
-			v.wrong(n, "the storage %s or its path %s is there twice; keep one", s.name, s.path)
+			v.wrong(n, "duplicate storage %s or path %s; write it once", s.name, s.path)
 		}
 		j.storages = append(j.storages, s)
 	}
@@ -175,9 +175,9 @@ func (v *version2) unsupported(extras *yaml.Node) {
 		switch name.Value {
 		case "cmd", "tensorboard", "teamwise_storage":
 		case "ssh":
-			v.warn("the runtime plugin ssh is not carried out: tasks cannot log in to each other; use kubectl exec, or an image whose command starts sshd at $PAI_CONTAINER_SSH_PORT with keys from a Secret")
+			v.warn("the runtime plugin ssh is not supported, so tasks cannot log in to each other; use kubectl exec, or an image whose command starts sshd at $PAI_CONTAINER_SSH_PORT with keys from a Secret")
 		default:
-			v.warn("the runtime plugin %s is not carried out; write what it does into the commands of the task role", name.Value)
+			v.warn("the runtime plugin %s is not supported; add its work to the commands of the task role", name.Value)
 		}
 	}
 	states, wanted := v.pairs(get(extras, "jobStatusChangeNotification"), "jobStatusChangeNotification")
@@ -187,10 +187,10 @@ func (v *version2) unsupported(extras *yaml.Node) {
 		}
 	}
 	if len(states) > 0 {
-		v.warn("jobStatusChangeNotification has no equivalent, and no one is notified when the job is %s: wait for the job by kubectl wait, or let your monitoring watch it", strings.Join(states, " or "))
+		v.warn("jobStatusChangeNotification has no equivalent, so no notification is sent when the job is %s; use kubectl wait, or let your monitoring watch the job", strings.Join(states, " or "))
 	}
 	if n := get(extras, "hivedScheduler", "jobPriorityClass"); n != nil {
-		v.warn("hivedScheduler's jobPriorityClass %s has no equivalent: label the job kueue.x-k8s.io/priority-class with a WorkloadPriorityClass of your cluster", n.Value)
+		v.warn("hivedScheduler's jobPriorityClass %s has no equivalent; set the job's label kueue.x-k8s.io/priority-class to a WorkloadPriorityClass of your cluster", n.Value)
 	}
 }
 
@@ -206,21 +206,21 @@ func (c *conversion) mount() {
 				c.faultInFile("storage %s: %v", s.name, err)
 			}
 		case url == "" && c.local:
-			c.warn("the storage %s is not mounted here; --storage %s=URL stages it", s.name, s.name)
+			c.warn("the storage %s is not mounted here; stage it with --storage %s=URL", s.name, s.name)
 		case url == "":
-			c.warn("the storage %s is the PersistentVolumeClaim of this name, as in OpenPAI: make it in the job's namespace, or stage a URL in its place by --storage %s=URL", s.name, s.name)
+			c.warn("the storage %s becomes the PersistentVolumeClaim of this name, as in OpenPAI; create it in the job's namespace, or stage a URL instead with --storage %s=URL", s.name, s.name)
 		}
 		if url != "" && !s.readOnly {
-			c.warn("the storage %s is a copy at %s: what the tasks write there is not saved", s.name, s.path)
+			c.warn("the storage %s is a copy at %s: files that the tasks write there are not saved", s.name, s.path)
 		}
 	}
 	for name := range c.opts.Storages {
 		if !slices.ContainsFunc(c.storages, func(s storage) bool { return s.name == name }) {
-			c.warn("the job has no storage %s, so its URL is not used", name)
+			c.warn("the job has no storage %s, so its URL has no effect", name)
 		}
 	}
 	if c.gang && c.queue() == nil && !c.local && c.tasks() > 1 {
-		c.warn("OpenPAI starts all tasks at once (gangAllocation), and Kubernetes each when there is room: let Kueue admit the job as a whole by --queue, or write gangAllocation: false where it does not matter")
+		c.warn("OpenPAI starts all tasks at once (gangAllocation), and Kubernetes starts each as soon as it fits; let Kueue admit the whole job with --queue, or write gangAllocation: false if the order does not matter")
 	}
 }
 

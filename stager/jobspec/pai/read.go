@@ -89,7 +89,7 @@ func (r *reader) read() *job {
 // parse parses JSON with trailing commas, and with // and /* */ comments outside of strings.
 func (r *reader) parse() *hujson.Value {
 	if len(r.text) > fileMax {
-		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)}}
+		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and the limit is %d; move long scripts and data out of the job", len(r.text), fileMax)}}
 		return nil
 	}
 	text := bytes.TrimPrefix(r.text, []byte("\ufeff"))
@@ -121,13 +121,13 @@ func (r *reader) explained(f jobspec.Fault) jobspec.Fault {
 		f.Text = ofTemplate
 	case bytes.IndexByte(line[end:], '\t') > 0 && line[end] == '"':
 		f.Column += bytes.IndexByte(line[end:], '\t')
-		f.Text = `a tab stands in a text, which JSON does not allow; write \t`
+		f.Text = `a string contains a tab, which JSON does not allow; write \t`
 	}
 	return f
 }
 
 // ofTemplate is the fault of a file that another program has yet to fill in.
-const ofTemplate = "this is the template of another program; have that program fill in what stands in {{…}} first"
+const ofTemplate = "this is a template of another program; render {{…}} with that program first"
 
 // fields is a JSON object that is being read.
 type fields struct {
@@ -144,7 +144,7 @@ type fields struct {
 func (r *reader) object(v *hujson.Value, what string) *fields {
 	o, ok := v.Value.(*hujson.Object)
 	if !ok {
-		r.fault(v.StartOffset, "%s is %s; write it as {…}", what, kind(v))
+		r.fault(v.StartOffset, "%s is %s; write an object, {…}", what, kind(v))
 		return nil
 	}
 	f := &fields{r, what, v.StartOffset, nil, map[string]*hujson.Value{}, map[string]int{}, map[string]bool{}}
@@ -152,7 +152,7 @@ func (r *reader) object(v *hujson.Value, what string) *fields {
 		m := &o.Members[i]
 		name := m.Name.Value.(hujson.Literal).String()
 		if _, twice := f.fields[name]; twice {
-			r.fault(m.Name.StartOffset, "%s is there twice; keep one", name)
+			r.fault(m.Name.StartOffset, "duplicate %s; write it once", name)
 		}
 		f.names = append(f.names, name)
 		f.fields[name], f.at[name] = &m.Value, m.Value.StartOffset
@@ -196,15 +196,15 @@ func (f *fields) text(name string, needed bool) string {
 		return ""
 	}
 	if v.Value.Kind() != '"' {
-		f.fault(v.StartOffset, "%s is %s; write a text in quotes", name, kind(v))
+		f.fault(v.StartOffset, "%s is %s; write a string in quotes", name, kind(v))
 		return ""
 	}
 	s := v.Value.(hujson.Literal).String()
 	switch {
 	case needed && strings.TrimSpace(s) == "":
-		f.fault(v.StartOffset, "%s is empty; write what it is to be", name)
+		f.fault(v.StartOffset, "%s is empty; write a value", name)
 	case strings.ContainsRune(s, 0):
-		f.fault(v.StartOffset, "%s has a NUL in it; take it out", name)
+		f.fault(v.StartOffset, "%s contains a NUL character; remove it", name)
 	}
 	return s
 }
@@ -213,7 +213,7 @@ func (f *fields) text(name string, needed bool) string {
 func (f *fields) named(name string, form format) string {
 	s := f.text(name, true)
 	if v := f.fields[name]; v != nil && strings.TrimSpace(s) != "" && !form.MatchString(s) {
-		f.fault(v.StartOffset, "%s is %q; its characters are %s", name, s, form.reported)
+		f.fault(v.StartOffset, "%s is %q; use only %s", name, s, form.reported)
 	}
 	return s
 }
@@ -240,7 +240,7 @@ func (f *fields) number(name string, fallback, least int, check func(int) string
 		}
 	}
 	if check == nil && int(n) < least {
-		f.fault(v.StartOffset, "%s: %s is %d, and at least %d is needed", f.what, name, n, least)
+		f.fault(v.StartOffset, "%s: %s is %d, which is too small; write %d or more", f.what, name, n, least)
 		return 0
 	}
 	return int(n)
@@ -298,18 +298,18 @@ func (f *fields) variables(name string) (all []variable) {
 		v := o.fields[n]
 		switch {
 		case !envName.MatchString(n):
-			f.fault(v.StartOffset, "%s: %q cannot be a variable; names have %s", name, n, envName.reported)
+			f.fault(v.StartOffset, "%s: %q is not a valid variable name; use only %s", name, n, envName.reported)
 		case strings.HasPrefix(n, "PAI_"), strings.HasPrefix(n, "STAGER_"):
-			f.fault(v.StartOffset, "%s: %s is set for every task; choose a name that does not begin with PAI_ or STAGER_", name, n)
+			f.fault(v.StartOffset, "%s: %s is reserved; use a name that does not begin with PAI_ or STAGER_", name, n)
 		case n == "isDebug" || n == "paiAzRDMA":
-			f.warn("%s: %s has no equivalent and is a variable like others", name, n)
+			f.warn("%s: %s has no special meaning here; it is set as an ordinary variable", name, n)
 		}
 		value := compact(v)
 		if lit, ok := v.Value.(hujson.Literal); ok && lit.Kind() == '"' {
 			value = lit.String()
 		}
 		if strings.ContainsRune(value, 0) {
-			f.fault(v.StartOffset, "%s: %s has a NUL in it; take it out", name, n)
+			f.fault(v.StartOffset, "%s: %s contains a NUL character; remove it", name, n)
 		}
 		all = append(all, variable{name: n, value: value})
 	}
@@ -342,7 +342,7 @@ func (f *fields) rest() {
 	for _, name := range f.names {
 		if !f.read[name] {
 			line, _ := position(f.reader.text, f.at[name])
-			f.warn("line %d: %s: %s is not known and is left out", line, f.what, name)
+			f.warn("line %d: %s: unknown field %s is ignored", line, f.what, name)
 		}
 	}
 }

@@ -29,32 +29,32 @@ func (v *version2) scope(role *yaml.Node) map[string]*yaml.Node {
 // expand replaces references such as <% $parameters.x %> and <% $data.uri[0] %>.
 func (v *version2) expand(at *yaml.Node, text string, scope map[string]*yaml.Node, depth int) string {
 	if depth > mostNested {
-		v.wrong(at, "references are nested more than %d deep: one of them leads back to itself", mostNested)
+		v.wrong(at, "references are nested more than %d levels deep; remove the cycle", mostNested)
 		return text
 	}
 	return reference2.ReplaceAllStringFunc(text, func(ref string) string {
 		path := reference2.FindStringSubmatch(ref)[1]
 		name, rest, ok := first(strings.TrimPrefix(path, "$"))
 		if _, known := scope[name]; !ok || !known {
-			v.wrong(at, "%s: references begin with $parameters, $secrets, $script, $data or $output", ref)
+			v.wrong(at, "%s is not a reference; begin it with $parameters, $secrets, $script, $data or $output", ref)
 			return ref
 		}
 		n := scope[name]
 		for rest != "" && n != nil {
 			m := step2.FindStringSubmatch(rest)
 			if m == nil {
-				v.wrong(at, "%s is no reference; write it as <%% $parameters.NAME %%>", ref)
+				v.wrong(at, "%s is not a reference; write it as <%% $parameters.NAME %%>", ref)
 				return ref
 			}
 			rest = rest[len(m[0]):]
 			n = step(n, m[1], m[2])
 		}
 		if n == nil {
-			v.wrong(at, "%s is not defined; add it", ref)
+			v.wrong(at, "%s is not defined; define it", ref)
 			return ref
 		}
 		if n.Kind != yaml.ScalarNode {
-			v.wrong(at, "%s is a list or a mapping, and not a text; name one of its values", ref)
+			v.wrong(at, "%s is a list or a mapping; refer to one of its values", ref)
 			return ref
 		}
 		return v.expand(n, n.Value, scope, depth+1)

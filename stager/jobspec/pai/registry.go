@@ -17,7 +17,7 @@ const dockerHub = "https://index.docker.io/v1/"
 func (r *reader) registryFile(text []byte) []registry {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(text), "\r", "")), "\n")
 	if len(lines) != 3 || slices.Contains(lines, "") {
-		r.faultInFile("the authFile has %d lines; it needs three: registry, user, password", len(lines))
+		r.faultInFile("the authFile has %d lines; write three: registry, user, password", len(lines))
 		return nil
 	}
 	return []registry{{lines[0], lines[1], lines[2]}}
@@ -29,7 +29,7 @@ func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
 func (c *conversion) registrySecret() entries {
 	if len(c.registries) == 0 {
 		if c.authFile != "" {
-			c.warn("authFile is not read: pass its three lines with --auth-file, or create the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
+			c.warn("authFile is not read; pass its three lines with --auth-file, or create the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
 		}
 		return nil
 	}

@@ -34,7 +34,7 @@ var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 // job2 parses a job. Faults are added to the reader.
 func (r *reader) job2() *job {
 	if len(r.text) > fileMax {
-		r.faultInFile("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)
+		r.faultInFile("the file has %d bytes, and the limit is %d; move long scripts and data out of the job", len(r.text), fileMax)
 		return nil
 	}
 	var doc yaml.Node
@@ -108,7 +108,7 @@ func (v *version2) pairs(n *yaml.Node, what string) (names []string, values []*y
 		return nil, nil
 	}
 	if n.Kind != yaml.MappingNode {
-		v.wrong(n, "%s is not a mapping; write name: value, one a line", what)
+		v.wrong(n, "%s is not a mapping; write one name: value per line", what)
 		return nil, nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -122,7 +122,7 @@ func (v *version2) text(n *yaml.Node, what string) string {
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode {
-		v.wrong(n, "%s is not a text", what)
+		v.wrong(n, "%s is not a string; write a single value", what)
 	}
 	return n.Value
 }
@@ -137,14 +137,14 @@ func (v *version2) number(n *yaml.Node, what string, fallback, least int) int {
 		return fallback
 	}
 	if i < least {
-		v.wrong(n, "%s is %d, and at least %d is needed", what, i, least)
+		v.wrong(n, "%s is %d, which is too small; write %d or more", what, i, least)
 	}
 	return i
 }
 
 func (v *version2) job(root *yaml.Node) *job {
 	if root.Kind != yaml.MappingNode {
-		v.wrong(root, "the job is not a mapping")
+		v.wrong(root, "the job is not a mapping; write the fields of protocol version 2")
 		return nil
 	}
 	j := &job{second: true, at: make(map[string]int)}
@@ -153,12 +153,12 @@ func (v *version2) job(root *yaml.Node) *job {
 	if name == nil {
 		v.wrong(root, "the job has no name, which OpenPAI requires; add it")
 	} else if !jobName.MatchString(j.name) {
-		v.wrong(name, "name is %q; its characters are %s", j.name, jobName.reported)
+		v.wrong(name, "name is %q; use only %s", j.name, jobName.reported)
 	}
 	v.parameters, v.secrets = get(root, "parameters"), get(root, "secrets")
 	v.readPrerequisites(root)
 	if j.retries = v.number(get(root, "jobRetryCount"), "jobRetryCount", 0, always); j.retries == always {
-		v.warn("jobRetryCount -2 has no equivalent: the job begins again after a failure, for ever, and not after a success; a service is better a Deployment")
+		v.warn("jobRetryCount -2 has no equivalent: the job restarts after each failure, without limit, but not after a success; use a Deployment for a service")
 		j.retries = endless
 	}
 	gang := get(root, "extras", "gangAllocation")
@@ -168,7 +168,7 @@ func (v *version2) job(root *yaml.Node) *job {
 	v.readPlugins(root)
 	names, roles := v.pairs(get(root, "taskRoles"), "taskRoles")
 	if len(names) == 0 {
-		v.wrong(root, "taskRoles is missing or empty; a job has one task role at least")
+		v.wrong(root, "taskRoles is missing or empty; add at least one task role")
 	}
 	for i, name := range names {
 		if t := v.role(j, name, roles[i], i == 0); t != nil {
@@ -186,7 +186,7 @@ func (v *version2) readPrerequisites(root *yaml.Node) {
 		return
 	}
 	if list.Kind != yaml.SequenceNode {
-		v.wrong(list, "prerequisites is not a list")
+		v.wrong(list, "prerequisites is not a list; write one prerequisite per item")
 		return
 	}
 	for _, p := range list.Content {
@@ -195,7 +195,7 @@ func (v *version2) readPrerequisites(root *yaml.Node) {
 			v.prerequisites[kind] = make(map[string]*yaml.Node)
 		}
 		if v.prerequisites[kind][name] != nil {
-			v.wrong(p, "two prerequisites of type %s are called %q; give each a name of its own", kind, name)
+			v.wrong(p, "two prerequisites of type %s have the name %q; rename one", kind, name)
 		}
 		v.prerequisites[kind][name] = p
 		v.named[name] = p
@@ -210,7 +210,7 @@ func (v *version2) prerequisite(role *yaml.Node, field, kind string) *yaml.Node 
 	}
 	p := v.prerequisites[kind][n.Value]
 	if p == nil {
-		v.wrong(n, "%s is %q, and there is no prerequisite of type %s with this name; add it to prerequisites", field, n.Value, kind)
+		v.wrong(n, "%s is %q, but there is no prerequisite of type %s with this name; add it to prerequisites", field, n.Value, kind)
 	}
 	return p
 }
@@ -235,28 +235,28 @@ func (v *version2) choose(root *yaml.Node) {
 			names = append(names, n.Value)
 		}
 	}
-	v.wrong(wanted, "the deployment %q is not among deployments; there are: %s", wanted.Value, cmp.Or(strings.Join(names, ", "), "none"))
+	v.wrong(wanted, "the deployment %q does not exist; the deployments are: %s", wanted.Value, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 	what := "task role " + name
 	if n.Kind != yaml.MappingNode {
-		v.wrong(n, "%s is not a mapping", what)
+		v.wrong(n, "%s is not a mapping; write its fields, one per line", what)
 		return nil
 	}
 	if !roleName.MatchString(name) {
-		v.wrong(n, "the task role is called %q; its characters are %s", name, roleName.reported)
+		v.wrong(n, "the name of the task role is %q; use only %s", name, roleName.reported)
 	}
 	t := &role{name: name, at: v.offset(n), tasks: v.number(get(n, "instances"), what+": instances", 1, 1)}
 	t.minFailed, t.reported.failed = v.completion(t, n, "minFailedInstances", 1)
 	t.minSucceeded, t.reported.succeeded = v.completion(t, n, "minSucceededInstances", t.tasks)
 	t.tries = v.number(get(n, "taskRetryCount"), what+": taskRetryCount", 0, always)
 	if t.tries != 0 && j.gang {
-		v.warn("%s: taskRetryCount %d has no effect, as in OpenPAI: it needs gangAllocation: false in extras", what, t.tries)
+		v.warn("%s: taskRetryCount %d has no effect, as in OpenPAI; write gangAllocation: false in extras", what, t.tries)
 		t.tries = 0
 	}
 	if t.tries == always {
-		v.warn("%s: taskRetryCount -2 has no equivalent: a task begins again after a failure, for ever, and not after a success", what)
+		v.warn("%s: taskRetryCount -2 has no equivalent: a task restarts after each failure, without limit, but not after a success", what)
 		t.tries = endless
 	}
 	size := get(n, "resourcePerInstance")
@@ -272,7 +272,7 @@ func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 		t.reported.shm = strconv.Itoa(t.shm)
 	}
 	if ib := get(n, "extraContainerOptions", "infiniband"); ib != nil && ib.Value == "true" {
-		v.warn("%s: infiniband is not asked for; OpenPAI asked for one rdma/hca: name the resource of your cluster's device plugin in the pod", what)
+		v.warn("%s: infiniband is ignored; OpenPAI requested one rdma/hca: request the resource of your cluster's device plugin in the pod", what)
 	}
 	labels, counts := v.pairs(get(size, "ports"), what+": ports")
 	for i, label := range labels {
@@ -300,7 +300,7 @@ func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int)
 	case count < 0:
 		return never, reported
 	case count > t.tasks:
-		v.warn("task role %s: %s is %d, and there are %d instances, so it is never reached", t.name, field, count, t.tasks)
+		v.warn("task role %s: %s is %d, but there are only %d instances, so it is never reached", t.name, field, count, t.tasks)
 		return never, reported
 	}
 	return count, reported
@@ -313,7 +313,7 @@ func (v *version2) early(j *job) {
 	}
 	for _, t := range j.roles {
 		if t.minSucceeded == t.tasks && !t.ignoresExit() {
-			v.warn("task role %s: the job ends, and its other tasks are stopped, when all tasks of this role have succeeded, as in OpenPAI; minSucceededInstances: -1 waits for the others", t.name)
+			v.warn("task role %s: as in OpenPAI, the job ends and its other tasks are stopped when all tasks of this role have succeeded; to wait for the others, write minSucceededInstances: -1", t.name)
 		}
 	}
 }
@@ -348,11 +348,11 @@ func (v *version2) registry(j *job, auth *yaml.Node) {
 	}
 	r := registry{field("registryuri"), field("username"), field("password")}
 	if r.user == "" || r.password == "" {
-		v.wrong(auth, "auth has no username or no password; write both, as <%% $secrets.NAME %%>")
+		v.wrong(auth, "auth has no username or no password; add both, as <%% $secrets.NAME %%>")
 	}
 	for _, other := range j.registries {
 		if other.server == r.server && other != r {
-			v.wrong(auth, "two images of one registry have another auth each, and a pull secret has one for a registry; give them the same")
+			v.wrong(auth, "two images of one registry have different auths, but a pull secret holds one for each registry; use the same auth")
 		}
 	}
 	j.registries = append(j.registries, r)
@@ -421,6 +421,6 @@ func (v *version2) extras(root *yaml.Node, j *job) {
 	}
 	if len(kinds) > 1 {
 		j.gpuType = ""
-		v.warn("hivedScheduler asks for several kinds of GPU, and no nodes are chosen by them: write a nodeSelector for each task role")
+		v.warn("hivedScheduler requests several kinds of GPU, which select no nodes; write a nodeSelector for each task role")
 	}
 }

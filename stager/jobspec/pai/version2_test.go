@@ -70,7 +70,7 @@ func TestJobOfTheSecondFormat(t *testing.T) {
 		}
 	}
 	warnings := strings.Join(result.Warnings, "\n")
-	for _, want := range []string{"taskRetryCount 2 has no effect, as in OpenPAI", "the runtime plugin ssh is not carried out", "the job ends, and its other tasks are stopped, when all tasks of this role have succeeded"} {
+	for _, want := range []string{"taskRetryCount 2 has no effect, as in OpenPAI", "the runtime plugin ssh is not supported", "the job ends and its other tasks are stopped when all tasks of this role have succeeded"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("the warnings have no %q: %s", want, warnings)
 		}
@@ -144,8 +144,8 @@ clean
 func TestNotificationsOfTheSecondFormat(t *testing.T) {
 	const subject = "jobStatusChangeNotification"
 	for _, tt := range []struct{ setting, want string }{
-		{"{succeeded: true, failed: true, running: false}", subject + " has no equivalent, and no one is notified when the job is succeeded or failed: wait for the job by kubectl wait, or let your monitoring watch it"},
-		{"{running: true}", subject + " has no equivalent, and no one is notified when the job is running: wait for the job by kubectl wait, or let your monitoring watch it"},
+		{"{succeeded: true, failed: true, running: false}", subject + " has no equivalent, so no notification is sent when the job is succeeded or failed; use kubectl wait, or let your monitoring watch the job"},
+		{"{running: true}", subject + " has no equivalent, so no notification is sent when the job is running; use kubectl wait, or let your monitoring watch the job"},
 		{"{succeeded: false}", ""},
 		{"{}", ""},
 		{"null", ""},
@@ -245,7 +245,7 @@ func TestCompletionOfTheSecondFormat(t *testing.T) {
 			if p := job.Spec.SuccessPolicy; p != nil {
 				count("succeededCount", p.Rules[0].SucceededCount)
 			}
-			if strings.Contains(script(t, file, Options{Queue: NoQueue}), "does not count") {
+			if strings.Contains(script(t, file, Options{Queue: NoQueue}), "which is ignored") {
 				got = append(got, "exit code ignored")
 			}
 			if strings.Join(got, ", ") != tt.want {
@@ -292,28 +292,28 @@ func TestFaultsOfTheSecondFormat(t *testing.T) {
 	for _, tt := range []struct{ what, file, want string }{
 		{"unknown parameter", replaced("$parameters.epochs %> --out", "$parameters.epoch %> --out"), "line 31, column 9: <% $parameters.epoch %> is not defined"},
 		{"missing secret", replaced("{password: s3cret}", "{}"), "line 11, column 117: <% $secrets.password %> is not defined"},
-		{"cyclic reference", replaced("base: lenet", "base: <% $parameters.model.name %>"), "one of them leads back to itself"},
+		{"cyclic reference", replaced("base: lenet", "base: <% $parameters.model.name %>"), "remove the cycle"},
 		{"a list as a text", replaced("$data.uri[1]", "$data.uri"), "is a list or a mapping"},
 		{"no such item", replaced("$data.uri[1]", "$data.uri[2]"), "<% $data.uri[2] %> is not defined"},
 		{"data that the role does not name", replaced("    data: digits\n", ""), "<% $data.uri[1] %> is not defined"},
-		{"another beginning", replaced("$data.uri[1]", "$job.name"), "references begin with $parameters"},
-		{"no such image", replaced("dockerImage: tf", "dockerImage: tg"), `dockerImage is "tg", and there is no prerequisite of type dockerimage with this name`},
-		{"two images of a name", replaced("name: plain", "name: tf"), `two prerequisites of type dockerimage are called "tf"`},
-		{"no such deployment", replaced("deployment: prod", "deployment: dev"), `the deployment "dev" is not among deployments`},
+		{"another beginning", replaced("$data.uri[1]", "$job.name"), "begin it with $parameters"},
+		{"no such image", replaced("dockerImage: tf", "dockerImage: tg"), `dockerImage is "tg", but there is no prerequisite of type dockerimage with this name`},
+		{"two images of a name", replaced("name: plain", "name: tf"), `two prerequisites of type dockerimage have the name "tf"; rename one`},
+		{"no such deployment", replaced("deployment: prod", "deployment: dev"), `the deployment "dev" does not exist`},
 		{"no resources", replaced("    resourcePerInstance: {cpu: 1, memoryMB: 2048, gpu: 0}\n", ""), "task role ps-server has no resourcePerInstance"},
 		{"no commands", replaced("    commands: [sleep 1]\n", ""), "task role ps-server has no commands"},
 		{"a text as a number", replaced("instances: 2", "instances: two"), `line 22, column 16: task role worker: instances is "two"; write a whole number`},
-		{"two auths of one registry", replaced("uri: busybox}", "uri: busybox, auth: {username: eve, password: x, registryuri: registry.example}}"), "two images of one registry have another auth each"},
-		{"no such prerequisite", replaced("    data: digits\n", "    data: digits\n    prerequisites: [nothing]\n"), `there is no prerequisite called "nothing"`},
-		{"no such event", replaced("{plugin: ssh, parameters: {jobssh: true}}", "{plugin: cmd, parameters: {callbacks: [{event: taskFails}]}}"), `the event "taskFails" is not known`},
-		{"a storage twice", replaced("gangAllocation: true", "storages: [{name: a}, {name: a}]"), "the storage a or its path /mnt/a is there twice"},
+		{"two auths of one registry", replaced("uri: busybox}", "uri: busybox, auth: {username: eve, password: x, registryuri: registry.example}}"), "two images of one registry have different auths"},
+		{"no such prerequisite", replaced("    data: digits\n", "    data: digits\n    prerequisites: [nothing]\n"), `there is no prerequisite with the name "nothing"`},
+		{"no such event", replaced("{plugin: ssh, parameters: {jobssh: true}}", "{plugin: cmd, parameters: {callbacks: [{event: taskFails}]}}"), `unknown event "taskFails"`},
+		{"a storage twice", replaced("gangAllocation: true", "storages: [{name: a}, {name: a}]"), "duplicate storage a or path /mnt/a"},
 		{"a storage at no path", replaced("gangAllocation: true", "storages: [{name: a, mountPath: data}]"), `the storage a is mounted at "data"; write an absolute path`},
 		{"no name", replaced("name: mnist_train\n", ""), "the job has no name"},
 		{"no task roles", "protocolVersion: 2\nname: x\n", "taskRoles is missing or empty"},
 		{"a tab", replaced("type: job", "\ttype: job"), "line 3, column 1: this line is indented with a tab"},
-		{"a template", "protocolVersion: 2\nname: {{ name }}\n", "line 2, column 7: this is the template of another program"},
+		{"a template", "protocolVersion: 2\nname: {{ name }}\n", "line 2, column 7: this is a template of another program"},
 		{"a list", "- a\n# \nprotocolVersion: 2", "this is not YAML"},
-		{"5 MB", "protocolVersion: 2\n" + strings.Repeat("#", 5<<20), "a job has 3145728 at most"},
+		{"5 MB", "protocolVersion: 2\n" + strings.Repeat("#", 5<<20), "the limit is 3145728"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			if _, err := Convert([]byte(tt.file), Options{}); !strings.Contains(fmt.Sprint(err), tt.want) {

@@ -51,7 +51,7 @@ func node(value any) *yaml.Node {
 	case string:
 		return text(v)
 	}
-	panic("a value of a manifest that is no value")
+	panic("unsupported type in a manifest")
 }
 
 // text returns a string node. Several lines are written as a literal block. Strings such as yes are

@@ -43,7 +43,7 @@ func (v *version2) twice(n *yaml.Node) {
 	for i, each := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			if seen[each.Value] && each.Kind == yaml.ScalarNode {
-				v.wrong(each, "%s is there twice; keep one", each.Value)
+				v.wrong(each, "duplicate %s; write it once", each.Value)
 			}
 			seen[each.Value] = true
 		}
