@@ -55,16 +55,36 @@ func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code in
 	}
 }
 
+// serveLate starts a server of reviews over pipes, for virtual time. The function shut stops it.
+func serveLate(t *testing.T) (conns pipes, shut func()) {
+	t.Helper()
+	s := newServer()
+	server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
+	var done sync.WaitGroup
+	done.Go(func() { _ = server.Serve(conns) }) // returns after Close
+	return conns, func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+	}
+}
+
+// wantResponse checks the status and the text of a response.
+func wantResponse(t *testing.T, what string, code int, text string, wantCode int, wantText string) {
+	t.Helper()
+	if code != wantCode || !strings.Contains(text, wantText) {
+		t.Errorf("%s: got %d %.200q, want %d and %q", what, code, text, wantCode, wantText)
+	}
+}
+
 // Twice as many requests as the limit start, and their bodies do not arrive. One more request
 // arrives completely and waits longer than the time limit for a body. It used to fail with a
 // truncated body that the server had never started to read.
 func TestRequestCompletesBesideSlowOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
-		var done sync.WaitGroup
-		done.Go(func() { _ = server.Serve(conns) }) // returns after Close
-
+		conns, shut := serveLate(t)
+		defer shut()
 		var slow []func() (int, string)
 		for range 2 * 4 * runtime.GOMAXPROCS(0) {
 			slow = append(slow, conns.send(t, 1000, []byte("{")))
@@ -73,17 +93,11 @@ func TestRequestCompletesBesideSlowOnes(t *testing.T) {
 		good := reviewOf(t, podWith(asking+`,"x":"`+strings.Repeat("x", 100<<10)+`"`), nil)
 		whole := conns.send(t, len(good), good)
 		for _, answer := range slow {
-			if code, text := answer(); code != http.StatusRequestTimeout || text != "the body did not arrive within 10s\n" {
-				t.Errorf("a body that does not come: %d %q, want 408", code, text)
-			}
+			code, text := answer()
+			wantResponse(t, "a body that does not arrive", code, text, http.StatusRequestTimeout, "the body did not arrive within 10s\n")
 		}
-		if code, text := whole(); code != http.StatusOK || !strings.Contains(text, "JSONPatch") {
-			t.Errorf("the one that waited: %d %.200q, want 200 and a patch", code, text)
-		}
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		done.Wait()
+		code, text := whole()
+		wantResponse(t, "the request that waited", code, text, http.StatusOK, "JSONPatch")
 	})
 }
 
@@ -91,11 +105,8 @@ func TestRequestCompletesBesideSlowOnes(t *testing.T) {
 // server used to reset the connection, because the deadline for the body had passed.
 func TestRequestWaitingTooLongIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
-		var done sync.WaitGroup
-		done.Go(func() { _ = server.Serve(conns) }) // returns after Close
-
+		conns, shut := serveLate(t)
+		defer shut()
 		client, conn := net.Pipe()
 		conns <- conn // ReadTimeout begins here
 		defer client.Close()
@@ -131,19 +142,13 @@ func TestRequestWaitingTooLongIsAnswered(t *testing.T) {
 			}
 			return resp.StatusCode, string(body)
 		}
-		if code, text := post(); code != http.StatusServiceUnavailable || !strings.Contains(text, "other requests took longer than 30s") {
-			t.Errorf("the one that waited too long: %d %.200q, want 503 and the reason", code, text)
-		}
+		code, text := post()
+		wantResponse(t, "the request that waited too long", code, text, http.StatusServiceUnavailable, "other requests took longer than 30s")
 		for _, answer := range slow {
 			answer()
 		}
-		if code, text := post(); code != http.StatusOK || !strings.Contains(text, "JSONPatch") {
-			t.Errorf("the next one: %d %.200q, want 200 and a patch", code, text)
-		}
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		done.Wait()
+		code, text = post()
+		wantResponse(t, "the next request", code, text, http.StatusOK, "JSONPatch")
 	})
 }
 

@@ -18,18 +18,18 @@ func newMetrics(expires func() time.Time) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stager_webhook_requests_total", Help: "AdmissionReviews, by what became of them.",
+			Name: "stager_webhook_requests_total", Help: "AdmissionReviews by outcome.",
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "stager_webhook_seconds", Help: "How long an answer took.",
+			Name: "stager_webhook_seconds", Help: "Duration of a response.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stager_webhook_sync_failures_total", Help: "Times that a certificate or plans could not be read or renewed.",
+			Name: "stager_webhook_sync_failures_total", Help: "Failures to read or renew the certificate or the plans.",
 		}, []string{"what"}),
 	}
 	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "stager_webhook_certificate_expires_seconds", Help: "When the serving certificate ends, as Unix time; 0 while there is none.",
+		Name: "stager_webhook_certificate_expires_seconds", Help: "Expiry of the serving certificate, as Unix time; 0 without a certificate.",
 	}, func() float64 {
 		if t := expires(); !t.IsZero() {
 			return float64(t.Unix())

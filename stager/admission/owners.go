@@ -126,7 +126,7 @@ func (o *Owners) read(path string, owner Owner) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s %s cannot be read: %w", owner.Kind, owner.Name, err)
 	case object.Metadata.UID != owner.UID:
-		return nil, fmt.Errorf("%s %s is another one than the pod's owner: its UID is %q, not %q", owner.Kind, owner.Name, object.Metadata.UID, owner.UID)
+		return nil, fmt.Errorf("%s %s is not the pod's owner: its UID is %q, not %q", owner.Kind, owner.Name, object.Metadata.UID, owner.UID)
 	}
 	object.APIVersion, object.Kind = owner.APIVersion, owner.Kind
 	return json.Marshal(object)

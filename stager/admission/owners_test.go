@@ -50,7 +50,7 @@ func TestOwners(t *testing.T) {
 	}{
 		{"found", job, true, `"completions":4`, ""},
 		{"another of the same name", other, true, "", `its UID is "1", not "2"`},
-		{"gone", gone, true, "", "Job gone cannot be read: the API server says 404"},
+		{"gone", gone, true, "", "Job gone cannot be read: the API server returned 404"},
 		{"of a kind that does not count", set, true, "", ""},
 		{"without the right", job, false, "", `the webhook may not get Job train (jobs.batch "train" is forbidden)`},
 	} {
@@ -103,7 +103,7 @@ func TestReviewCountsPods(t *testing.T) {
 		{"the annotation counts", strings.Replace(pod, `"annotations":{`, `"annotations":{"stager.dev/count":"3",`, 1), false, false, Injected, `{"name":"STAGER_COUNT","value":"3"}`},
 		{"without the right", pod, true, false, Refused, "their number is unknown: the webhook may not get Job train"},
 		{"no owners are read", pod, false, false, Refused, "Job train created it, and this webhook reads no owners (--no-owners)"},
-		{"no owner", strings.Replace(pod, `"controller":true`, `"controller":false`, 1), true, true, Refused, "no object says that it created it"},
+		{"no owner", strings.Replace(pod, `"controller":true`, `"controller":false`, 1), true, true, Refused, "it has no owner reference"},
 		{"an owner of another kind", strings.Replace(pod, `"kind":"Job"`, `"kind":"Surprise"`, 1), true, true, Refused, "Surprise train created it, which is of a kind that the webhook does not read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

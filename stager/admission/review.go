@@ -101,10 +101,10 @@ type Mutator struct {
 func (m *Mutator) Review(body []byte) (answer []byte, what Outcome, err error) {
 	var asked review
 	if err := json.Unmarshal(body, &asked); err != nil {
-		return nil, Malformed, &RequestError{http.StatusBadRequest, fmt.Sprintf("this is no AdmissionReview: %v", err)}
+		return nil, Malformed, &RequestError{http.StatusBadRequest, fmt.Sprintf("the body is not an AdmissionReview: %v", err)}
 	}
 	if asked.APIVersion != reviewVersion || asked.Kind != "AdmissionReview" || asked.Request == nil || asked.Request.UID == "" {
-		return nil, Malformed, &RequestError{http.StatusBadRequest, fmt.Sprintf("%s %s with a request is answered here, and this is %q %q; the webhook's admissionReviewVersions are to be [v1]",
+		return nil, Malformed, &RequestError{http.StatusBadRequest, fmt.Sprintf("the webhook accepts %s %s with a request (got %q %q); set its admissionReviewVersions to [v1]",
 			reviewVersion, "AdmissionReview", asked.APIVersion, asked.Kind)}
 	}
 	resp, what := m.respond(asked.Request)
@@ -122,7 +122,7 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 			asked += " by " + req.SubResource
 		}
 		return refuse(http.StatusBadRequest, "BadRequest",
-			fmt.Sprintf("stager's webhook is for %s, and was asked about %s; its rules are to name pods of v1 alone", pod, asked)), Malformed
+			fmt.Sprintf("stager's webhook accepts %s (got %s); restrict its rules to pods of v1", pod, asked)), Malformed
 	case req.Operation != "CREATE":
 		// The containers of a pod never change, so there is nothing to inject and nothing to
 		// refuse.
@@ -201,7 +201,7 @@ func (m *Mutator) owner(req *request, pod meta) (object []byte, why string) {
 		}
 		return object, ""
 	}
-	return nil, "no object says that it created it"
+	return nil, "it has no owner reference"
 }
 
 func refuse(code int, reason, message string) *response {

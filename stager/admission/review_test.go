@@ -94,7 +94,7 @@ func TestReview(t *testing.T) {
 		},
 		"a container of that name": {
 			pod:  strings.Replace(podWith(asking), `"main"`, `"stager"`, 1),
-			what: Refused, message: "a container stager is there already",
+			what: Refused, message: "the container stager already exists",
 		},
 		"injected by whom ever": {pod: podWith(asking + `,"stager.dev/status": "v0;other"`), what: Unchanged},
 		"not created": {
@@ -105,11 +105,11 @@ func TestReview(t *testing.T) {
 			edit: func(r map[string]any) {
 				r["kind"] = map[string]any{"group": "apps", "version": "v1", "kind": "Deployment"}
 			},
-			what: Malformed, message: "was asked about apps/v1 Deployment",
+			what: Malformed, message: "(got apps/v1 Deployment)",
 		},
 		"another version": {
 			pod: podWith(asking), edit: func(r map[string]any) { r["kind"] = map[string]any{"version": "v2", "kind": "Pod"} },
-			what: Malformed, message: "was asked about v2 Pod",
+			what: Malformed, message: "(got v2 Pod)",
 		},
 		"a subresource": {
 			pod: podWith(asking), edit: func(r map[string]any) { r["subResource"] = "eviction" }, what: Malformed, message: "by eviction",

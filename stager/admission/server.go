@@ -162,7 +162,7 @@ func (s *Server) handler(m *metrics) http.Handler {
 		m.seconds.Observe(time.Since(start).Seconds())
 		var bad *RequestError
 		if errors.As(err, &bad) {
-			s.Log.Warn("a request cannot be answered", "error", bad)
+			s.Log.Warn("invalid request", "error", bad)
 			http.Error(w, bad.Text, bad.Code)
 			return
 		}
@@ -189,10 +189,10 @@ func (s *Server) inTurn(turns chan struct{}, w http.ResponseWriter, r *http.Requ
 			fmt.Sprintf("%d other requests took longer than %s; give the webhook more CPU or replicas", cap(turns), longestCall),
 		}
 	case <-r.Context().Done():
-		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its sender went away before its turn"}
+		return nil, Late, &RequestError{http.StatusServiceUnavailable, "the client disconnected while the request waited"}
 	}
 	if err := readWithin(w, answerTime); err != nil {
-		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its connection ended before its turn"}
+		return nil, Late, &RequestError{http.StatusServiceUnavailable, "the connection ended while the request waited"}
 	}
 	return s.answer(w, r)
 }
@@ -208,7 +208,7 @@ func readWithin(w http.ResponseWriter, limit time.Duration) error {
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, Malformed, &RequestError{http.StatusUnsupportedMediaType, "an AdmissionReview comes as application/json"}
+		return nil, Malformed, &RequestError{http.StatusUnsupportedMediaType, "the Content-Type of an AdmissionReview must be application/json"}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	var large *http.MaxBytesError

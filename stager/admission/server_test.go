@@ -65,7 +65,7 @@ func TestRequests(t *testing.T) {
 		{"good", "application/json; charset=utf-8", good, 200, `"JSONPatch"`},
 		{"form", "text/plain", good, 415, "application/json"},
 		{"large", "application/json", large, 413, "larger than 3 MiB"},
-		{"empty", "application/json", nil, 400, "no AdmissionReview"},
+		{"empty", "application/json", nil, 400, "not an AdmissionReview"},
 	} {
 		if w := post(h, c.kind, c.body); w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%s: %d %s, want %d and %q", c.name, w.Code, w.Body, c.code, c.says)

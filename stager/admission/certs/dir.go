@@ -18,7 +18,7 @@ type Dir struct {
 func (f *Dir) Sync(context.Context) error {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, keyCert), filepath.Join(f.Dir, keyKey))
 	if err != nil {
-		return fmt.Errorf("%s has no %s and %s that fit: %w", f.Dir, keyCert, keyKey, err)
+		return fmt.Errorf("%s has no matching %s and %s: %w", f.Dir, keyCert, keyKey, err)
 	}
 	f.certificate.Store(&cert)
 	return nil

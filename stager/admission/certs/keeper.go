@@ -74,7 +74,7 @@ func (k *Keeper) sync(ctx context.Context) error {
 	}
 	cert, good := s.serving().open(s[keyBundle], k.Names, time.Now())
 	if !good {
-		return fmt.Errorf("the Secret %s/%s changed under way", k.Namespace, k.Secret)
+		return fmt.Errorf("the Secret %s/%s changed during the update", k.Namespace, k.Secret)
 	}
 	if was := k.certificate.Swap(cert); was == nil || !was.Leaf.Equal(cert.Leaf) {
 		k.Log.Info("serving a certificate", "until", cert.Leaf.NotAfter, "names", k.Names)

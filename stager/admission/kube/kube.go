@@ -42,7 +42,7 @@ func InCluster(host, port, dir string) (c *Client, namespace string, err error) 
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(authorities) {
-		return nil, "", fmt.Errorf("%s has no certificate in it", filepath.Join(dir, "ca.crt"))
+		return nil, "", fmt.Errorf("%s contains no certificate", filepath.Join(dir, "ca.crt"))
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "namespace"))
 	if err != nil {
@@ -70,11 +70,11 @@ func (e *StatusError) Error() string {
 	hint := ""
 	switch e.Code {
 	case http.StatusForbidden, http.StatusUnauthorized:
-		hint = `; "stager manifests rbac" prints the rights that are needed`
+		hint = `; "stager manifests rbac" prints the required permissions`
 	case http.StatusNotFound:
-		hint = `; "stager manifests webhook" prints what is to be there`
+		hint = `; "stager manifests webhook" prints the required objects`
 	}
-	return fmt.Sprintf("the API server says %d: %s%s", e.Code, e.Message, hint)
+	return fmt.Sprintf("the API server returned %d: %s%s", e.Code, e.Message, hint)
 }
 
 // Conflict reports whether err means that another client wrote the object after it was read.

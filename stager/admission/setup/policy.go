@@ -29,7 +29,7 @@ func (e *PolicyError) Error() string { return e.Text }
 // adapt to a pod: the warnings list what a pod must define itself.
 func Policy(name string, plan []byte, opts jobspec.Options) (manifest []byte, warnings []string, err error) {
 	if opts.Finalize == jobspec.FinalizeWrap || opts.Finalize == jobspec.FinalizeRun {
-		return nil, nil, &PolicyError{opts.Finalize + " goes around each job's own command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
+		return nil, nil, &PolicyError{opts.Finalize + " wraps each job's command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
 	}
 	opts.Plan, opts.Admission = plan, true
 	result, err := jobspec.Inject([]byte(samplePod), opts)
