@@ -40,7 +40,7 @@ func (h *hub) try(t *testing.T, url string, opts backends.Options, variables ...
 		return ""
 	}
 	if opts.RetryFor == 0 {
-		opts.RetryFor = 5 * time.Second
+		opts.RetryFor = time.Minute
 	}
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), url, opts)
 	if err == nil {

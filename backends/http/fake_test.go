@@ -228,7 +228,7 @@ func (f *fake) open(t *testing.T, path string, opts backends.Options) *backends.
 func (f *fake) try(t *testing.T, path string, opts backends.Options) (*backends.Store, error) {
 	t.Helper()
 	if opts.RetryFor == 0 {
-		opts.RetryFor = 5 * time.Second
+		opts.RetryFor = time.Minute
 	}
 	store, err := backends.NewRegistry(Schemes()...).Open(t.Context(), f.URL+path, opts)
 	if err == nil {
