@@ -277,6 +277,9 @@ func TestRandomRunsOfEightNodes(t *testing.T) {
 			n: 8, saves: []int64{1, 2, 2}, mode: []string{"job", "each", "rank0"}[seed%3], halves: seed%2 == 0, drain: seed%4 < 2,
 			crash: 2, replace: 2, second: seed % 2, lost: 3, sweep: 2,
 		}
+		if sc.mode == "job" { // nodes without a sign cannot tell writings of a step apart
+			sc.saves = []int64{1, 2, 3}
+		}
 		r := walk(sc, uint64(seed), steps)
 		if total += r.transitions; r.bad != "" {
 			t.Fatalf("seed %d: %v", seed, r)
