@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,14 +28,7 @@ func (c *check) writers(ctx context.Context, key, seed string, size int64, opts 
 	contents := ContentsOf(seed, size)
 	for _, announced := range []int64{size, -1} {
 		opts.Size = announced
-		w, err := c.backend.Create(ctx, c.prefix+key, opts)
-		if err != nil {
-			c.Fatalf("create %q: %v", key, err)
-		}
-		if _, err := io.Copy(w, io.NewSectionReader(contents, 0, size)); err != nil {
-			c.Fatalf("writing %q: %v", key, err)
-		}
-		f(fmt.Sprintf("as a stream of %d bytes", announced), w)
+		f(fmt.Sprintf("as a stream of %d bytes", announced), c.stream(ctx, key, io.NewSectionReader(contents, 0, size), opts))
 	}
 	creator, ok := c.backend.(backends.PartCreator)
 	if !ok {
@@ -54,6 +48,36 @@ func (c *check) writers(ctx context.Context, key, seed string, size int64, opts 
 	}
 	f("in parts", w)
 }
+
+// stream writes contents to a new writer. If a busy server is unavailable during the write, as an
+// HDFS is whose DataNode confirms a block late, it starts again like every caller of a backend.
+func (c *check) stream(ctx context.Context, key string, contents *io.SectionReader, opts backends.CreateOptions) ender {
+	c.Helper()
+	for tries := 1; ; tries++ {
+		w, err := c.backend.Create(ctx, c.prefix+key, opts)
+		if err != nil {
+			c.Fatalf("create %q: %v", key, err)
+		}
+		if _, err = contents.Seek(0, io.SeekStart); err == nil {
+			_, err = io.Copy(w, contents)
+		}
+		if err == nil {
+			return w
+		}
+		if tries == maxTries || backends.KindOf(err) != backends.Unavailable {
+			c.Fatalf("writing %q: %v", key, err)
+		}
+		c.Logf("writing %q again: %v", key, err)
+		c.abort(w, "after an error")
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(tries) * 200 * time.Millisecond):
+		}
+	}
+}
+
+// maxTries is how often a write to an unavailable server is tried.
+const maxTries = 5
 
 func (c *check) abort(w ender, how string) {
 	c.Helper()

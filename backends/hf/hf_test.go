@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"fmt"
 	"bytes"
 	"net/http"
 	"os"
@@ -238,7 +239,9 @@ func TestRateLimitKeepsAllRequestsBack(t *testing.T) {
 func TestFakeServesHuggingFaceClient(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err == nil {
-		err = exec.CommandContext(t.Context(), python, "-c", "import huggingface_hub").Run()
+		if err = exec.CommandContext(t.Context(), python, "-c", "import huggingface_hub").Run(); err != nil {
+			err = fmt.Errorf("%s cannot import huggingface_hub: %w", python, err)
+		}
 	}
 	live.Require(t, "hf", err)
 	h := start(t, tree)
