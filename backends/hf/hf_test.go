@@ -1,8 +1,8 @@
 package hf
 
 import (
-	"fmt"
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
