@@ -37,7 +37,7 @@ var readmeBlocks = []readmeBlock{
 	{begins: "initContainers:\n- name: stage\n", run: (*readme).initContainer},
 	{begins: "# plan.yaml\n", run: func(r *readme, block string) { r.write("plan.yaml", block) }},
 	{begins: "initContainers:\n- name: stager\n", run: (*readme).sidecar},
-	{begins: "# PyTorch, and the package in python/", by: loaders},
+	{begins: "# PyTorch (pip install ./python)", by: loaders},
 	{begins: "# the same with WebDataset", by: loaders},
 	{begins: "# JAX, a plain loop", by: loaders},
 	{begins: "# shell: next", by: loaders},

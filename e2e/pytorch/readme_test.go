@@ -53,11 +53,11 @@ func loaderLines(t *testing.T) (python, shell []string) {
 // What stands before and after the README's lines. Each ends by printing how many samples
 // there were.
 var around = []struct{ of, before, after string }{
-	{"loader(SampleDataset", "from stager.torch import SampleDataset, loader\ndef decode(sample): return int(sample['cls'])\n" + counting, "\nprint(seen)\n"},
+	{"loader(SampleDataset", "def decode(sample): return int(sample['cls'])\n" + counting, "\nprint(seen)\n"},
 	{"loader(ShardDataset", "import webdataset as wds\nfrom stager.torch import ShardDataset, loader\n" + counting, "\nprint(seen)\n"},
 	{"pipe:curl", "import webdataset as wds\n", // 1,000 are far more than there are
 		"\nprint(sum(1 for _ in wds.WebDataset(urls[:40], shardshuffle=False)))\n"},
-	{"in batches(", "from stager import batches\nstate = 0\n" +
+	{"in batches(", "state = 0\n" +
 		"def decode(sample): return sample['cls']\ndef step(state, batch): return state + len(batch)\n", "\nprint(state)\n"},
 }
 
