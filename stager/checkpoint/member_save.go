@@ -228,7 +228,8 @@ func (snap *snapshot) sign() group.Sign {
 }
 
 // reportDue reports complete checkpoints that are due to the machine, oldest first. With all,
-// every one is due.
+// every one is due. While the round of one is being read, later ones wait: the machine takes the
+// order of reports for that of writing.
 func (m *member) reportDue(all bool) {
 	if m.is(memberFenced) {
 		m.giveUpAll("a newer pod has replaced this node")
@@ -246,8 +247,11 @@ func (m *member) reportDue(all bool) {
 	steps := u.pendingLocked()
 	for i := len(steps) - 1; i >= 0; i-- {
 		snap := u.snaps[steps[i]]
-		if snap.reported || !all && !snap.Committed || !m.roundedLocked(snap) {
+		if snap.reported || !all && !snap.Committed {
 			continue
+		}
+		if !m.roundedLocked(snap) {
+			return
 		}
 		snap.reported = true
 		l := snap.local(m)
