@@ -49,7 +49,7 @@ func TestNodesInChaos(t *testing.T) {
 	}
 	actorVaults(t, func(t *testing.T, v vault) {
 		m := newTeam(t, v)
-		m.keep, m.patience = 5, 3*patience
+		m.keep = 5
 		m.output += ", conflict: overwrite"
 		c := &chaos{
 			team: m, rng: rand.New(rand.NewPCG(seed, 25)), stopped: make(map[*pod]int), others: make(map[*pod]int), tally: make(map[string]int),

@@ -55,7 +55,7 @@ func newTeam(t *testing.T, v vault) *team {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &team{vault: v, t: t, work: work, output: "quietPeriod: 1h", limit: "64Mi", keep: 50, patience: patience, other: os.Getenv("STAGER_TRIAL_BINARY") != ""}
+	m := &team{vault: v, t: t, work: work, output: "quietPeriod: 1h", limit: "64Mi", keep: 50, patience: 3 * patience, other: os.Getenv("STAGER_TRIAL_BINARY") != ""}
 	t.Cleanup(func() {
 		for _, p := range m.pods {
 			p.run.kill()
