@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,5 +58,37 @@ func TestCheckpointsAreReportedInTheOrderOfWriting(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Node 0 had step 3 complete when node 1 was replaced, so nothing of it was saved. The trainers wrote
+// step 2 and step 3 again, and node 0 took step 3 for one that was written before step 2.
+func TestStepOfEarlierMembersIsWrittenAgain(t *testing.T) {
+	for gap := range 6 {
+		t.Run(fmt.Sprint(gap, "s"), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b := mem.New()
+				g := joinedGang(t, b, 2)
+				g.save("1")
+				g.waitFor(1)
+				g.saveOn(0, g.dirs[0], "3")
+				time.Sleep(10 * time.Second)
+				g.newPod(1)
+				time.Sleep(time.Minute)
+				if err := os.RemoveAll(filepath.Join(g.dirs[0], "step-3")); err != nil {
+					t.Fatal(err)
+				}
+				g.save("2")
+				time.Sleep(time.Duration(gap) * time.Second)
+				g.save("3")
+				time.Sleep(2 * time.Minute)
+				if got := commits(b); !slices.Contains(got, stepDir(3, 0)) {
+					t.Errorf("committed %v, want %s among them", got, stepDir(3, 0))
+				}
+				for n := range 2 {
+					wantRestored(t, b, n, 3)
+				}
+			})
+		})
 	}
 }

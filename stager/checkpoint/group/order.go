@@ -21,6 +21,14 @@ func (m *Machine) noteOrder(w WritingOf) {
 	}
 }
 
+// forgetOrder forgets the places of writings that are no longer held. In a new view the trainer may
+// write a step that an earlier view has seen complete; its place is behind those written since.
+func (m *Machine) forgetOrder() {
+	m.order = slices.DeleteFunc(slices.Clone(m.order), func(w WritingOf) bool {
+		return !slices.ContainsFunc(m.ready, func(h held) bool { return h.writing() == w })
+	})
+}
+
 // learnOrder places an announced writing after those that the announcing node saw before it.
 func (m *Machine) learnOrder(a Announcement) {
 	w := a.writing()

@@ -187,6 +187,7 @@ func (m *Machine) adopt(v View) {
 	m.view.now, m.view.delay = v, 0
 	if m.on(2) {
 		m.skip(func(h *held) bool { return h.View != v.Digest })
+		m.forgetOrder()
 	}
 	m.report(Report{Topic: Viewed, View: v})
 	m.startLog()
