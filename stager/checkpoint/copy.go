@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/dustin/go-humanize"
@@ -105,6 +106,8 @@ func freeSpace(root *os.Root) (int64, error) {
 	}
 	defer dir.Close() // only its descriptor was needed
 	var fsys unix.Statfs_t
-	err = unix.Fstatfs(int(dir.Fd()), &fsys)
-	return int64(fsys.Bavail) * fsys.Bsize, err
+	if err := unix.Fstatfs(int(dir.Fd()), &fsys); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: root.Name(), Err: err}
+	}
+	return int64(fsys.Bavail) * fsys.Bsize, nil
 }

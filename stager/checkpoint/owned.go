@@ -39,12 +39,12 @@ func (s *site) read(name string) ([]byte, identity, error) {
 		return nil, identity{}, err
 	}
 	defer file.Close() // opened for reading
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+	id, err := identityOfFile(file)
+	if err != nil {
 		return nil, identity{}, err
 	}
 	text, err := io.ReadAll(io.LimitReader(file, commitLimit))
-	return text, identityOf(&st), err
+	return text, id, err
 }
 
 // report reads a RESTORED.json. The error is fs.ErrNotExist when there is none.
@@ -244,8 +244,7 @@ func (s *site) sums(ctx context.Context, p string, now identity, digest string) 
 	if _, err := io.Copy(sum, &obedient{ctx, file}); err != nil {
 		return false, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil || identityOf(&st) != now {
+	if after, err := identityOfFile(file); err != nil || after != now {
 		return false, err
 	}
 	return backends.SumOf(want.Algorithm, sum) == want, nil

@@ -26,6 +26,15 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()} // the type of Dev differs between architectures
 }
 
+// identityOfFile returns the identity of an open file. The error names the file.
+func identityOfFile(file *os.File) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return identity{}, &fs.PathError{Op: "stat", Path: file.Name(), Err: err}
+	}
+	return identityOf(&st), nil
+}
+
 // same reports whether two identities describe one file with the same contents. It ignores the
 // change time, because a rename changes it. It ignores the device number, because that may change
 // when a file system is mounted again.
@@ -151,8 +160,12 @@ func (p *place) open(name string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), name)
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: name, Err: errors.New("it is not a regular file")})
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("it is not a regular file")}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
 }

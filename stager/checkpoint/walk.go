@@ -237,7 +237,9 @@ func beingWritten(f *os.File) (bool, error) {
 	case err != nil:
 		return false, errCannotTell
 	}
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	if _, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+		err = &fs.PathError{Op: "release the lease of", Path: f.Name(), Err: err}
+	}
 	return false, err
 }
 

@@ -115,8 +115,11 @@ func openLock(at *os.File, create bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		err = errors.Join(err, &fs.PathError{Op: "lock", Path: file.Name(), Err: errors.New("not a regular file: remove it")})
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "lock", Path: file.Name(), Err: errors.New("not a regular file: remove it")}
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -166,7 +169,11 @@ func (l *Lock) Held() bool {
 
 // Remove removes the lock file. The lock is held until Close.
 func (l *Lock) Remove() error {
-	return retryErr(func() error { return unix.Unlinkat(int(l.dir.Fd()), l.base, 0) })
+	err := retryErr(func() error { return unix.Unlinkat(int(l.dir.Fd()), l.base, 0) })
+	if err != nil {
+		return &fs.PathError{Op: "remove", Path: l.file.Name(), Err: err}
+	}
+	return nil
 }
 
 // Close releases the lock.
