@@ -46,6 +46,8 @@ func TestLoaderUsesSamplesOnce(t *testing.T) {
 		{2, 0, "samples", []string{"worker@300", "trainer@500", "trainer@900"}},
 		{3, 64, "samples", []string{"trainer@400", "worker@600"}},
 		{2, 0, "shards", []string{"worker@250", "trainer@450"}},
+		{0, 0, "webdataset", []string{"trainer@700"}},
+		{2, 64, "webdataset", []string{"worker@300", "trainer@500"}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d workers/shuffle %d", test.kind, test.workers, test.shuffle), func(t *testing.T) {
 			own := *l

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import tarfile
 from typing import Any, Callable
 
@@ -48,25 +49,39 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _tar(path: str) -> Samples:
+def _tar(path: str, split: Callable[[str], tuple[str, str]] = _split, **more: Any) -> Samples:
+    """The samples of a tar archive. A file whose key is "" belongs to none; more is added to each sample."""
     file = open(path, "rb")  # noqa: SIM115 - closed with the samples
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
-            members = [(m.name, m.offset_data, m.size) for m in archive if m.isfile()]
+            members = [(*split(m.name), m.offset_data, m.size) for m in archive if m.isfile()]
     except tarfile.TarError as err:
         file.close()
         raise FormatError(f"{path} is not a tar archive, or is damaged: {err}") from err
-    groups = [(key, list(of)) for key, of in itertools.groupby(members, lambda m: _split(m[0])[0])]
+    groups = [(key, list(of)) for key, of in itertools.groupby((m for m in members if m[0]), lambda m: m[0])]
 
     def load(i: int) -> dict[str, Any]:
         key, of = groups[i]
-        sample: dict[str, Any] = {"__key__": key}
-        for name, offset, size in of:
+        sample: dict[str, Any] = {"__key__": key, **more}
+        for _, kind, offset, size in of:
             file.seek(offset)
-            sample[_split(name)[1]] = file.read(size)
+            sample[kind] = file.read(size)
         return sample
 
     return Samples(len(groups), load, file.close)
+
+
+def open_webdataset(path: str) -> Samples:
+    """Opens a tar archive with the names and keys that WebDataset gives its samples: endings in lower case, __url__, and no files
+    without an ending or below a name such as __meta__."""
+    if os.path.isdir(path) or not path.lower().endswith(".tar"):
+        return open_samples(path)
+    return _tar(path, _split_webdataset, __url__=path)
+
+
+def _split_webdataset(name: str) -> tuple[str, str]:
+    found = None if re.match("__[^/]*__($|/)", name) else re.match("((?:.*/|)[^.]+)[.]([^/]*)$", name)
+    return ("", "") if found is None else (found[1], found[2].lower())
 
 
 def _directory(path: str) -> Samples:

@@ -18,7 +18,7 @@ from daemon import Fake, lines
 import stager
 from stager import _daemon
 from stager._feed import Item, spans, union
-from stager._formats import open_samples
+from stager._formats import open_samples, open_webdataset
 from stager._order import Order, Whole
 
 
@@ -205,6 +205,18 @@ class Formats(Case):
         of = open_samples(path)
         want = [{"__key__": "d/1", "jpg": b"d/1.jpg", "cls": b"d/1.cls"}, {"__key__": "d/2", "seg.png": b"d/2.seg.png"}]
         self.assertEqual([of.load(i) for i in range(of.count)], want)
+        of.close()
+
+    def test_tar_as_webdataset_reads_it(self):
+        path = os.path.join(self.dir, "a.tar")
+        with tarfile.open(path, "w") as archive:
+            for name in ("__meta__/1.x", "README", "d/1.JPG", "d/1.seg.PNG", "d/2.cls"):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(name)
+                archive.addfile(entry, io.BytesIO(name.encode()))
+        of = open_webdataset(path)
+        first = {"__key__": "d/1", "__url__": path, "jpg": b"d/1.JPG", "seg.png": b"d/1.seg.PNG"}
+        self.assertEqual([of.load(i) for i in range(of.count)], [first, {"__key__": "d/2", "__url__": path, "cls": b"d/2.cls"}])
         of.close()
 
     def test_directories_and_other_files(self):

@@ -1,6 +1,6 @@
 """Trains, in name only, on every sample of a window by stager's loader, and resumes where its state stood.
 
-    loader.py STATE EPOCHS WORKERS SHUFFLE DATASET [KILL]    through the window of $STAGER_SOCKET; DATASET is samples or shards,
+    loader.py STATE EPOCHS WORKERS SHUFFLE DATASET [KILL]    through the window of $STAGER_SOCKET; DATASET is samples, shards, webdataset,
                                                              or stateful: samples with torchdata's StatefulDataLoader
 
 STATE is a file that is replaced every few batches: the samples that were used, in order, and where the data stood.
@@ -15,6 +15,7 @@ import sys
 import torch
 import webdataset as wds
 
+import stager
 from stager.torch import SampleDataset, ShardDataset, loader
 
 path, epochs, workers, shuffle, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
@@ -29,8 +30,17 @@ def read(shard):
     return wds.DataPipeline(lambda: iter([{"url": shard}]), wds.tarfile_to_samples(), wds.map(decode))
 
 
+def tensors(sample):
+    return torch.frombuffer(bytearray(sample["bin"]), dtype=torch.uint8).float() / 16, sample["cls"], int(sample["__key__"])
+
+
 def main():
-    dataset = ShardDataset("train", read) if kind == "shards" else SampleDataset("train", decode=decode, shuffle=shuffle, seed=5)
+    if kind == "shards":
+        dataset = ShardDataset("train", read)
+    elif kind == "webdataset":
+        dataset = stager.webdataset("train").shuffle(shuffle, seed=5).decode().map(tensors)
+    else:
+        dataset = SampleDataset("train", decode=decode, shuffle=shuffle, seed=5)
     more = {}
     if kind == "stateful":
         from torchdata.stateful_dataloader import StatefulDataLoader
