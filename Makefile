@@ -7,6 +7,9 @@ SHELL := bash
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
+# What all files of a release are dated.
+DATE ?= $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null))
+
 # What the release image is called where it is loaded.
 IMAGE ?= localhost/stager:dev
 
@@ -21,7 +24,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image demo bench test test-all test-apiserver test-cluster lint fmt clean
+.PHONY: help build image release demo bench test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +34,9 @@ build: ## build bin/stager, one static file
 
 image: build ## make bin/stager-image.tar, the release image, without a container engine
 	go run -C e2e ./cmd/mkimage -o '$(CURDIR)/bin/stager-image.tar' -t '$(IMAGE)' '$(CURDIR)/bin/stager'
+
+release: ## make bin/release, all files of a release: make release VERSION=0.1.0
+	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)'
 
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo

@@ -28,6 +28,7 @@ const loaders = "TestLoadersOfTheReadmeRunAsPrinted"
 // readmeBlocks are all of them, in their order.
 var readmeBlocks = []readmeBlock{
 	{begins: "apt install cifs-utils", run: (*readme).othersDo},
+	{begins: "sh install.sh", by: "TestInstallPageRunsAsPrinted"},
 	{begins: "make demo", run: (*readme).makes},
 	{begins: "make test", run: (*readme).makes},
 	{begins: "# job.yaml: ", run: (*readme).jobSpec},

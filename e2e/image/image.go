@@ -101,22 +101,22 @@ func (i Image) Write(w io.Writer) (digest.Digest, error) {
 	blobs = append(blobs,
 		File{Path: v1.ImageLayoutFile, Mode: 0o644, Body: layout},
 		File{Path: v1.ImageIndexFile, Mode: 0o644, Body: index})
-	return top.Digest, archive(w, blobs)
+	return top.Digest, WriteTar(w, blobs, epoch)
 }
 
 func (i Image) layer() ([]byte, error) {
 	var b bytes.Buffer
-	err := archive(&b, i.Files)
+	err := WriteTar(&b, i.Files, epoch)
 	return b.Bytes(), err
 }
 
-// archive writes files as a tar, in the order of their paths.
-func archive(w io.Writer, files []File) error {
+// WriteTar writes files as a tar, in the order of their paths, all of one time.
+func WriteTar(w io.Writer, files []File, modTime time.Time) error {
 	t := tar.NewWriter(w)
 	for _, f := range withDirs(files) {
 		h := &tar.Header{
 			Typeflag: tar.TypeReg, Name: f.Path, Mode: f.Mode, Uid: f.User, Gid: f.User,
-			Size: int64(len(f.Body)), ModTime: epoch, Format: tar.FormatUSTAR,
+			Size: int64(len(f.Body)), ModTime: modTime, Format: tar.FormatUSTAR,
 		}
 		switch {
 		case strings.HasSuffix(f.Path, "/"):

@@ -1,0 +1,192 @@
+package release
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/e2e/image"
+)
+
+// Architectures are those of a release, as Go calls them. stager runs on Linux alone.
+var Architectures = []string{"amd64", "arm64"}
+
+// Options define a release.
+type Options struct {
+	Source        string    // directory of the product's module
+	Out           string    // directory to write, which must not exist or hold an earlier release
+	Version       string    // such as 0.1.0; a leading v is removed
+	Commit        string    // what the version is built from; "": unknown
+	Date          time.Time // of all files; a clock would change their sums
+	Architectures []string  // nil: all of Architectures
+}
+
+// semver is a version without build metadata, which deb, rpm and wheels cannot carry.
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
+
+// Make writes the release. Out appears when it is complete, or stays as it was.
+func Make(ctx context.Context, opts Options) error {
+	opts.Version = strings.TrimPrefix(opts.Version, "v")
+	if !semver.MatchString(opts.Version) {
+		return fmt.Errorf("version %q is not a release version: give one such as 0.1.0 or 0.2.0-rc.1", opts.Version)
+	}
+	if opts.Date.Unix() <= 0 {
+		return errors.New("no date: give that of the commit, which all files get")
+	}
+	if opts.Architectures == nil {
+		opts.Architectures = Architectures
+	}
+	if err := replaceable(opts.Out); err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(opts.Out))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(parent, ".release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	r := &release{Options: opts, dir: filepath.Join(work, "new"), work: work}
+	if err := r.write(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(opts.Out); err != nil {
+		return err
+	}
+	return os.Rename(r.dir, opts.Out)
+}
+
+// replaceable returns an error if dir holds something else than a release.
+func replaceable(dir string) error {
+	found, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(found) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, sumsFile)); err != nil {
+		return fmt.Errorf("%s is not empty and holds no release: choose another directory, or empty it", dir)
+	}
+	return nil
+}
+
+// release is one in the making.
+type release struct {
+	Options
+
+	dir  string // what becomes Out
+	work string // for files that are not part of it
+}
+
+// write writes all files into dir.
+func (r *release) write(ctx context.Context) error {
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		return err
+	}
+	for _, arch := range r.Architectures {
+		binary, err := r.build(ctx, arch)
+		if err != nil {
+			return err
+		}
+		if err := r.archive(arch, binary); err != nil {
+			return err
+		}
+	}
+	if err := r.installer(); err != nil {
+		return err
+	}
+	return r.sums()
+}
+
+// build returns the static binary of an architecture.
+func (r *release) build(ctx context.Context, arch string) ([]byte, error) {
+	out := filepath.Join(r.work, "stager-"+arch)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags", fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.Version, r.Commit), "-o", out, "./cmd/stager")
+	cmd.Dir, cmd.Stderr = r.Source, os.Stderr
+	// What a user may have set changes the binary: the lowest instruction set is the release's.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("building stager for %s: %w", arch, err)
+	}
+	return os.ReadFile(out)
+}
+
+// archiveName is the name of the archive of an architecture.
+func (r *release) archiveName(arch string) string {
+	return fmt.Sprintf("stager_%s_linux_%s.tar.gz", r.Version, arch)
+}
+
+// archive writes the archive of an architecture: the binary and what belongs to it.
+func (r *release) archive(arch string, binary []byte) error {
+	license, err := os.ReadFile(filepath.Join(r.Source, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	files := []image.File{
+		{Path: "stager", Mode: 0o755, Body: binary},
+		{Path: "LICENSE", Mode: 0o644, Body: license},
+	}
+	if err := errors.Join(image.WriteTar(z, files, r.Date), z.Close()); err != nil {
+		return err
+	}
+	return r.file(r.archiveName(arch), b.Bytes(), 0o644)
+}
+
+// file writes a file of the release.
+func (r *release) file(name string, body []byte, mode fs.FileMode) error {
+	path := filepath.Join(r.dir, name)
+	return errors.Join(os.WriteFile(path, body, mode), os.Chmod(path, mode), os.Chtimes(path, r.Date, r.Date))
+}
+
+// sumsFile lists all other files of a release.
+const sumsFile = "SHA256SUMS"
+
+// sums writes the sums of all files that are in dir.
+func (r *release) sums() error {
+	text, err := r.sumsOf(func(string) bool { return true })
+	if err != nil {
+		return err
+	}
+	return r.file(sumsFile, []byte(text), 0o644)
+}
+
+// sumsOf returns lines as sha256sum prints them, in the order of the names.
+func (r *release) sumsOf(wanted func(name string) bool) (string, error) {
+	found, err := os.ReadDir(r.dir)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, f := range found {
+		if !wanted(f.Name()) {
+			continue
+		}
+		body, err := os.ReadFile(filepath.Join(r.dir, f.Name()))
+		if err != nil {
+			return "", err
+		}
+		lines = append(lines, fmt.Sprintf("%x  %s\n", sha256.Sum256(body), f.Name()))
+	}
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
+	return strings.Join(lines, ""), nil
+}
