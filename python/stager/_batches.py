@@ -72,6 +72,7 @@ def run(feed: Feed, number: int, of: Iterator[tuple[Any, list[Tag]]]) -> Iterato
     """Yields batches, and reports each as used when the next is requested."""
     try:
         while True:
+            feed.own()
             if feed.number != number:
                 raise UsageError(f"another pass over input {feed.input} has begun")
             feed.use()

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Callable, ClassVar
 
-from ._errors import AccessError, LeaseEndedError, NotReadyError, StagerError, UnreachableError, VersionError, of_code
+from ._errors import AccessError, LeaseEndedError, NotReadyError, StagerError, UnreachableError, UsageError, VersionError, of_code
 from ._version import __version__
 
 log = logging.getLogger("stager")
@@ -42,6 +42,10 @@ class Heartbeat:
             log.warning("waiting for %s for %.0f s: %s", self.what, self.waited(), why)
 
 
+class _PathTooLongError(Exception):
+    pass
+
+
 class _Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket. It never reconnects by itself: leases are bound to it."""
 
@@ -53,6 +57,8 @@ class _Connection(http.client.HTTPConnection):
         self.path = path
 
     def connect(self) -> None:
+        if len(os.fsencode(self.path)) > 107:
+            raise _PathTooLongError
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.alive.add(self)
@@ -94,6 +100,9 @@ class Daemon:
                 why: Exception = err
             except StagerError:
                 raise
+            except _PathTooLongError as err:
+                self.close()
+                raise UsageError(f"a socket's path may have 107 bytes, and {self.path} has {len(os.fsencode(self.path))}; use a shorter one") from err
             except PermissionError as err:
                 self.close()
                 raise AccessError(f"this user may not open {self.path}; run the trainer as the owner or in the group of the socket") from err

@@ -21,6 +21,7 @@ from ._shards import Shard
 
 Tag = tuple[int, int, int]  # number of the shard in the pass, index of the sample or -1, number of samples in the shard or -1
 Key = tuple[int, int]  # epoch and position
+PAUSE_S = 0.1  # between requests that are answered at once
 STALLED_S = 60.0  # how long a full window and a waiting trainer are no error
 
 
@@ -77,7 +78,7 @@ class Feed:
         self.reader = reader or default_reader()
         self.mixes = False
         self.leaser, self.acker = Daemon(socket, patience, self._rebind), Daemon(socket, patience)
-        self.cond, self.leasing, self.pid = threading.Condition(), False, os.getpid()
+        self.cond, self.leasing, self.pid, self.acking = threading.Condition(), False, os.getpid(), threading.Lock()
         self.number = 0  # of the pass
         self.items: list[_Open] = []  # of this pass
         self.open: dict[Key, _Open] = {}
@@ -97,10 +98,14 @@ class Feed:
             self.epoch = self.base["epoch"]
         return self.base
 
-    def begin(self) -> int:
-        """Begins a pass over the current epoch, and returns its number."""
+    def own(self) -> None:
+        """Rejects a forked process: it would acknowledge what its parent uses."""
         if self.pid != os.getpid():
             raise UsageError(f"the loader of input {self.input} belongs to the process that made it; make another in this one")
+
+    def begin(self) -> int:
+        """Begins a pass over the current epoch, and returns its number."""
+        self.own()
         self.start()
         self.leave()
         with self.cond:
@@ -141,7 +146,11 @@ class Feed:
                         self._add(shard)
                     continue
             if shard is not None:  # the pass was left meanwhile
-                self.acker.end_lease(shard.lease, "return", {}, shard)
+                self._end(shard.lease, "return", shard)
+
+    def _end(self, lease: str, verb: str, shard: Shard) -> None:
+        with self.acking:
+            self.acker.end_lease(lease, verb, {}, shard)
 
     def _add(self, shard: Shard) -> None:
         key = (shard.epoch, shard.position)
@@ -166,7 +175,8 @@ class Feed:
                     return Shard.of(answer)
                 if answer["epoch"] >= self.epoch:
                     return None
-                continue
+                headers["Stager-Wait-Cause"] = f"readers that hold shards of epoch {answer['epoch']}"
+                time.sleep(PAUSE_S)
             cause = headers.get("Stager-Wait-Cause")
             waiting.beat(cause)
             stalled = min(waiting.waited(), time.monotonic() - self.waiting) if self.waiting else 0.0
@@ -199,7 +209,7 @@ class Feed:
                 self.done.setdefault(o.key[0], set()).add(o.key[1])
                 del self.open[o.key]
         for o in finished:
-            self.acker.end_lease(o.lease, "ack", {}, o.shard)
+            self._end(o.lease, "ack", o.shard)
 
     @staticmethod
     def _mark(tags: list[Tag], of: dict[int, _Open]) -> list[_Open]:
@@ -223,7 +233,7 @@ class Feed:
             self.epoch += 1
             self.cond.notify_all()
         for o in rest:
-            self.acker.end_lease(o.lease, "ack", {}, o.shard)
+            self._end(o.lease, "ack", o.shard)
 
     def leave(self) -> None:
         """Ends a pass early. The next pass continues in this epoch, with the samples that were not used."""
@@ -237,7 +247,7 @@ class Feed:
         with contextlib.suppress(StagerError):
             for o in rest:  # if it fails, the end of the connection returns them
                 done = o.key[1] in self.done.get(o.key[0], ())
-                self.acker.end_lease(o.lease, "ack" if done else "return", {}, o.shard)
+                self._end(o.lease, "ack" if done else "return", o.shard)
         self.acker.patience = patience
 
     def _keep(self, tags: list[Tag]) -> list[Tag]:
@@ -280,11 +290,14 @@ class Feed:
 
     def load(self, states: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Makes the input continue at a state, or at those of all processes of the job."""
+        self.own()
         every = states if isinstance(states, list) else [states]
+        if not every:
+            raise RejectedError(f"there is no state of input {self.input} in the list")
         for s in every:
-            if not isinstance(s, dict) or s.get("stager") != 1 or s.get("input") != self.input:
+            if not _is_state(s) or s["input"] != self.input:
                 named = s.get("input") if isinstance(s, dict) else None
-                raise RejectedError(f"this is not a state of input {self.input}" + (f", but of {named}" if named else ""))
+                raise RejectedError(f"this is not a state of input {self.input}" + (f", but of {named}" if named and named != self.input else ""))
         cursors: dict[str, dict[str, Any]] = {}
         for s in every:
             cursor = dict(s["cursor"])
@@ -301,6 +314,19 @@ class Feed:
             for epoch, position, of in s["partial"]:
                 self.known.setdefault((epoch, position), set()).update(numbers(of))
         self.epoch, self.samples_seen = self.base["epoch"], every[0]["samples_seen"]
+
+
+def _is_state(s: Any) -> bool:
+    """Reports whether s has the form of what state returns."""
+    try:
+        cursor, partial = s["cursor"], s["partial"]
+        return (
+            s["stager"] == 1 and isinstance(s["input"], str) and isinstance(s["samples_seen"], int) and isinstance(cursor["part"], str)
+            and isinstance(cursor["epoch"], int) and isinstance(cursor["settled"], dict)
+            and all(isinstance(e, int) and isinstance(p, int) and isinstance(numbers(of), set) for e, p, of in partial)
+        )  # fmt: skip
+    except (TypeError, KeyError, ValueError):
+        return False
 
 
 def default_reader() -> str:

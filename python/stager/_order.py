@@ -115,16 +115,16 @@ class Order:
 
 
 class Whole:
-    """Samples of shards that are read from beginning to end: each worker takes a shard in turn."""
+    """Samples of shards that are read from beginning to end: each worker takes a shard in turn. A read that has by_epoch gets the epoch, too."""
 
-    def __init__(self, read: Callable[[str], Iterable[Any]]) -> None:
-        self.read = read
+    def __init__(self, read: Callable[..., Iterable[Any]]) -> None:
+        self.read, self.by_epoch = read, getattr(read, "by_epoch", False)
 
     def samples(self, get: Get, worker: int = 0, workers: int = 1, block: int = 1) -> Iterator[Tagged]:
         n, aside = worker, list[Tag]()
         while (item := get(n)) is not None:
             used, i, held = numbers(item.used), 0, list[Tagged]()
-            for value in self.read(item.path):
+            for value in self.read(item.path, item.epoch) if self.by_epoch else self.read(item.path):
                 if i not in used:
                     yield from held  # not the last one of the shard
                     held = [Tagged(value, [*aside, (n, i, -1)])]

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -193,6 +194,12 @@ class _Reader:
                 while self.held:
                     self.finish(self.held[0])
                 return None
+            else:  # others hold shards of an epoch before
+                why = f"readers that hold shards of epoch {answer['epoch']}"
+                waiting.beat(why)
+                if waiting.waited() > self.of.timeout:
+                    raise WaitTimeoutError(f"no shard of input {self.of.input} within {self.of.timeout:g} s: {why}")
+                time.sleep(0.1)
 
     def finish(self, shard: Shard, verb: str = "ack") -> None:
         if self.pid != os.getpid() or not any(shard is s for s in self.held):

@@ -1,48 +1,49 @@
-"""Hugging Face's Trainer: checkpoints that survive.
+"""Hugging Face: datasets over a window, and checkpoints of a Trainer that survive.
 
-    trainer = Trainer(…, callbacks=[stager.hf.Callback()])
+    dataset = stager.hf.dataset("train").map(tokenize, batched=True)
+    data = stager.torch.loader(dataset, batch_size=64, num_workers=4)
+    trainer = Trainer(…, callbacks=[stager.hf.Callback(data=data)])
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable
 
-import transformers
+if TYPE_CHECKING:
+    from ._hf_callback import Callback
+    from ._hf_dataset import Dataset
 
-from ._checkpoint import Checkpoint, preempted
-
-__all__ = ["Callback", "position"]
+__all__ = ["Callback", "dataset", "position"]
 
 _POSITION = "stager.json"
 
 
-class Callback(transformers.TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Commits each checkpoint of a Trainer, and has it save at once when the machine is about to be reclaimed.
+def __getattr__(name: str) -> Any:  # transformers is imported by those who use it
+    if name == "Callback":
+        from ._hf_callback import Callback
 
-    output  The output that contains the Trainer's output_dir; by default the plan's only one.
-    data    What has a state_dict: a loader of stager.torch. Its position is kept in the checkpoint, for position().
+        return Callback
+    raise AttributeError(f"module {__name__} has no attribute {name}")
 
-    The Trainer must take the loader as it is: override get_train_dataloader to return it.
+
+def dataset(input: str, *, read: Callable[[str], Any] | None = None, **options: Any) -> Dataset:
+    """Returns the samples of an input with the methods of a datasets.IterableDataset, for stager.torch.loader.
+
+    map, filter, shuffle, batch, cast and others apply to the samples of each shard by itself, in the worker that reads it. So a shard is
+    acknowledged when the training loop has used all that became of it, also when a batched map makes more or fewer samples. The
+    shards come in the order of the plan, and shuffle, which needs a seed, mixes the samples of one.
+
+    read returns a Dataset or an IterableDataset for the path of a shard; by default the rows of Parquet and JSON lines, and samples of tar
+    archives. The options group, reader, socket, patience and timeout are those of stager.shards.
+
+    >>> dataset = stager.hf.dataset("train").map(tokenize, batched=True, remove_columns=["text"]).shuffle(seed=7)  # doctest: +SKIP
+    >>> data = stager.torch.loader(dataset, batch_size=64, num_workers=4)  # doctest: +SKIP
     """
+    from ._hf_dataset import Dataset, rows
 
-    def __init__(self, output: str | None = None, *, data: Any = None, socket: str | None = None) -> None:
-        self.checkpoint, self.data, self.socket, self.noticed = Checkpoint(output, socket=socket), data, socket, False
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if not self.noticed and preempted(socket=self.socket):
-            self.noticed = control.should_save = True
-        return control
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if state.is_world_process_zero:
-            path = os.path.abspath(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
-            if self.data is not None:
-                with open(os.path.join(path, _POSITION), "w", encoding="utf-8") as file:
-                    json.dump(self.data.state_dict(), file)
-            self.checkpoint.commit(path, step=state.global_step, samples_seen=getattr(self.data, "samples_seen", 0))
-        return control
+    return Dataset(input, read or rows, (), options)
 
 
 def position(path: str) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ class ShardDataset(_Dataset):
     """
 
     def __init__(
-        self, input: str, read: Callable[[str], Iterable[Any]], *, group: int | None = None, reader: str | None = None, socket: str | None = None,
+        self, input: str, read: Callable[..., Iterable[Any]], *, group: int | None = None, reader: str | None = None, socket: str | None = None,
         patience: float = 600.0, timeout: float = 3600.0,
     ) -> None:  # fmt: skip
         super().__init__(input, Whole(read), group=group, reader=reader, socket=socket, patience=patience, timeout=timeout)

@@ -1,9 +1,11 @@
 """A fake daemon for tests: it serves the shards of a directory, one epoch, over a Unix socket."""
 
 import contextlib
+import io
 import json
 import os
 import socketserver
+import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler
 
@@ -74,4 +76,15 @@ def lines(directory, name, count):
     path = os.path.join(directory, name)
     with open(path, "w") as file:
         file.writelines(json.dumps({"name": f"{name}:{i}"}) + "\n" for i in range(count))
+    return path
+
+
+def tar(directory, name, files):
+    """Writes a tar archive, and returns its path."""
+    path = os.path.join(directory, name)
+    with tarfile.open(path, "w") as archive:
+        for inside, content in files.items():
+            entry = tarfile.TarInfo(inside)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     return path

@@ -36,6 +36,13 @@ class Case(unittest.TestCase):
         return fake
 
 
+def batches_of_epoch(epoch, socket):
+    data = stager.batches("train", 1, timeout=0, socket=socket)
+    assert data.epoch == 0
+    data._feed.epoch = epoch
+    return data
+
+
 class Shards(Case):
     def test_request_for_the_next_acknowledges(self):
         fake = self.fake(1, 1, 1)
@@ -55,6 +62,12 @@ class Shards(Case):
             self.assertEqual(fake.returned, [0])
             next(passing).ack()
             self.assertEqual(fake.acked, [0])
+
+    def test_epoch_that_others_do_not_end_is_awaited_for_the_timeout(self):
+        fake = self.fake(1)  # its epoch is 0
+        for source in (stager.shards("train", epoch=1, timeout=0, socket=fake.path), batches_of_epoch(1, fake.path)):
+            with self.assertRaisesRegex(stager.WaitTimeoutError, "within 0 s: readers that hold shards of epoch 0"):
+                list(source)
 
     def test_context_returns_what_is_held(self):
         fake = self.fake(1, 1)
@@ -240,10 +253,12 @@ class Formats(Case):
 
 class Trainer(Case):
     def test_callback_commits_and_saves_at_a_notice(self):
-        with mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(TrainerCallback=object)}):
-            from stager import hf
+        from stager import hf
+
         socket = os.path.join(self.dir, "s.sock")
-        callback = hf.Callback("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), socket=socket)
+        with mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(TrainerCallback=object)}):
+            kind = hf.Callback
+        callback = kind("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), socket=socket)
         callback.checkpoint = mock.Mock()
         args, state = types.SimpleNamespace(output_dir=self.dir), types.SimpleNamespace(global_step=3, is_world_process_zero=True)
         saved = os.path.join(self.dir, "checkpoint-3")
