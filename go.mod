@@ -97,5 +97,8 @@ require (
 	github.com/cloudsoda/go-smb2 v0.0.0-20260803221621-0b399b9d036c
 	github.com/evanphx/json-patch/v5 v5.9.11
 	github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
+	golang.org/x/oauth2 v0.37.0
 	k8s.io/api v0.37.2
 )
+
+require cloud.google.com/go/compute/metadata v0.3.0 // indirect

@@ -35,6 +35,7 @@ type script struct {
 	fakes     []*httptest.Server
 	mounts    []string
 	oss       *servers.OSS
+	gs        *servers.GS
 	directory string       // a name that no other script uses
 	taken     map[any]bool // the shared servers that this script has for itself
 }

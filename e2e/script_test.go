@@ -124,6 +124,7 @@ func params() testscript.Params {
 			"fake":     fakeCmd,
 			"tinydisk": tinydiskCmd,
 			"oss":      ossCmd,
+			"gs":       gsCmd,
 			"web":      webCmd,
 			"ceph":     cephCmd,
 			"smb":      smbCmd,

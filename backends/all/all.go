@@ -7,6 +7,7 @@ package all
 import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/gs"
 	"github.com/stager-dev/stager/backends/hdfs"
 	"github.com/stager-dev/stager/backends/hf"
 	"github.com/stager-dev/stager/backends/http"
@@ -20,6 +21,7 @@ import (
 func Registry() *backends.Registry {
 	return backends.NewRegistry(append(http.Schemes(),
 		file.Scheme(),
+		gs.Scheme(),
 		hdfs.Scheme(),
 		hf.Scheme(),
 		nfs.Scheme(),

@@ -14,7 +14,7 @@ import (
 // Protocols are those that have a server here. Install knows "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
 // projects, and "xfs", the file system.
-var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs", "http"}
+var Protocols = []string{"s3", "oss", "gs", "smb", "nfs", "hdfs", "http"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
 // tells progress what it builds, fetches and installs. Packages are Debian's; to
@@ -22,7 +22,7 @@ var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs", "http"}
 // the server cannot run here.
 func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	switch protocol {
-	case "oss": // a double of it is a part of these tests
+	case "oss", "gs": // a double of it is a part of these tests
 		return nil
 	case "s3":
 		if _, err := buildGateway(ctx, progress); err != nil {

@@ -23,7 +23,7 @@ type Server interface {
 	Close() error
 }
 
-var _, _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil), (*Web)(nil)
+var _, _, _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*GS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil), (*Web)(nil)
 
 // closeUnlessStarted ends what there is of a server whose start has failed.
 func closeUnlessStarted[S any, C interface {
