@@ -39,6 +39,7 @@ from ._errors import (
 )
 from ._outputs import commit, cursor, resume, status
 from ._shards import Shard, shards
+from ._staged import staged
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ __all__ = [
     "preempted",
     "resume",
     "shards",
+    "staged",
     "status",
     "webdataset",
 ]

@@ -6,15 +6,14 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from . import _outputs
-from ._binary import find
 from ._daemon import Heartbeat, call, default_socket, quote
-from ._errors import InputFailedError, NotFoundError, StagerError, UsageError, WaitTimeoutError
+from ._errors import InputFailedError, UsageError, WaitTimeoutError
+from ._staged import run
 
 
 class Checkpoint:
@@ -89,18 +88,8 @@ class Checkpoint:
     def restore(self, path: str, *, rewind: bool = True, timeout: float = 3600.0) -> dict[str, Any] | None:
         """Restores the newest valid checkpoint to path, and returns its RESTORED.json, or None if there is none. With rewind every input
         continues where the checkpoint stood. It runs the binary, with the credentials of this process."""
-        binary = find()
-        if binary is None:
-            raise NotFoundError("the stager binary is not on PATH; install it, or set STAGER_BINARY")
-        line = [binary, "restore", "--quiet", "--optional", self.status()["destination"], path]
-        try:
-            done = subprocess.run(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False)
-        except subprocess.TimeoutExpired as err:
-            raise WaitTimeoutError(f"no checkpoint was restored to {path} within {timeout:g} s") from err
-        if done.returncode != 0:
-            failure = StagerError(f"cannot restore to {path}: {(done.stderr.strip().splitlines() or ['no reason was given'])[-1]}")
-            failure.code = done.returncode
-            raise failure
+        destination = self.status()["destination"]
+        run(f"restore to {path}", ["restore", "--quiet", "--optional", destination, path], timeout)
         if rewind:
             return _outputs.resume(path, socket=self.socket)
         with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "RESTORED.json"), encoding="utf-8") as file:

@@ -251,6 +251,28 @@ class Formats(Case):
                 of.load(0)
 
 
+class DistributedCheckpoints(Case):
+    def test_finish_commits_for_all_nodes(self):
+        class Base:
+            def __init__(self, path, thread_count=1):
+                self.path, self.threads, self.calls = path, thread_count, []
+
+            def finish(self, metadata, results):
+                self.calls.append((metadata, results))
+
+        with mock.patch.dict(sys.modules, {name: mock.Mock(FileSystemWriter=Base) for name in ("torch", "torch.distributed", "torch.distributed.checkpoint")}):
+            from stager.dcp import Writer
+        writer = Writer(self.dir, samples_seen=7, thread_count=4)
+        writer._stager = mock.Mock()
+        writer.finish("metadata", [])
+        writer._stager.commit.assert_called_once_with(self.dir, step=None, samples_seen=7, all_nodes=True)
+        self.assertEqual((writer.threads, writer.calls), (4, [("metadata", [])]))
+        writer.use_collectives = False
+        with self.assertRaisesRegex(stager.UsageError, "after a barrier"):
+            writer.finish("metadata", [])
+        self.assertEqual(len(writer.calls), 1)
+
+
 class Trainer(Case):
     def test_callback_commits_and_saves_at_a_notice(self):
         from stager import hf

@@ -53,6 +53,11 @@ class FakeDataset(torch.utils.data.IterableDataset):
             yield from self.rows
 
 
+def read_lines(path):
+    with open(path) as file:
+        yield from file
+
+
 def twice(columns):
     return {"token": [name for name in columns["name"] for _ in range(2)]}
 
@@ -89,10 +94,10 @@ class Loader(Case):
         self.assertEqual(orders[0], orders[1])
 
     def test_state_resumes_with_another_number_of_workers(self):
-        fake, seen = self.lines(5, 6, 7), []
+        fake, seen, state = self.lines(5, 6, 7), [], None
         for workers, stop in ((2, 3), (0, 5), (3, None)):
             data = stager.torch.loader(stager.torch.SampleDataset("train", socket=fake.path), batch_size=2, num_workers=workers)
-            if seen:
+            if state:
                 data.load_state_dict(state)
             for at, batch in enumerate(data, 1):
                 seen += batch["name"]
@@ -104,7 +109,7 @@ class Loader(Case):
 
     def test_samples_one_by_one_and_workers_that_persist(self):
         fake = self.lines(3, 3)
-        dataset = stager.torch.ShardDataset("train", lambda path: open(path), socket=fake.path)
+        dataset = stager.torch.ShardDataset("train", read_lines, socket=fake.path)
         data = stager.torch.loader(dataset, batch_size=None, num_workers=1, persistent_workers=True)
         self.assertEqual((len(list(data)), sorted(fake.acked)), (6, [0, 1]))
 
