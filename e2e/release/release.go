@@ -1,8 +1,6 @@
 package release
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -12,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -90,6 +89,9 @@ type release struct {
 
 	dir  string // what becomes Out
 	work string // for files that are not part of it
+
+	license, notices []byte            // stager's own, and those of all that is linked into it
+	completions      map[string][]byte // by shell
 }
 
 // write writes all files into dir.
@@ -97,12 +99,15 @@ func (r *release) write(ctx context.Context) error {
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		return err
 	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
 	for _, arch := range r.Architectures {
 		binary, err := r.build(ctx, arch)
 		if err != nil {
 			return err
 		}
-		if err := r.archive(arch, binary); err != nil {
+		if err := errors.Join(r.archive(arch, binary), r.deb(arch, binary), r.rpm(arch, binary)); err != nil {
 			return err
 		}
 	}
@@ -112,18 +117,52 @@ func (r *release) write(ctx context.Context) error {
 	return r.sums()
 }
 
+// prepare makes what the packages of all architectures have.
+func (r *release) prepare(ctx context.Context) (err error) {
+	if r.license, err = os.ReadFile(filepath.Join(r.Source, "LICENSE")); err != nil {
+		return err
+	}
+	modules, err := r.modules(ctx)
+	if err != nil {
+		return err
+	}
+	r.notices = notices(modules)
+	if _, err := r.build(ctx, runtime.GOARCH); err != nil {
+		return err
+	}
+	r.completions = make(map[string][]byte)
+	for _, shell := range []string{"bash", "fish", "zsh"} {
+		out, err := exec.CommandContext(ctx, r.binary(runtime.GOARCH), "completion", shell).Output()
+		if err != nil {
+			return fmt.Errorf("asking stager for the completions of %s: %w", shell, err)
+		}
+		r.completions[shell] = out
+	}
+	return nil
+}
+
+// binary is where build writes.
+func (r *release) binary(arch string) string { return filepath.Join(r.work, "stager-"+arch) }
+
 // build returns the static binary of an architecture.
 func (r *release) build(ctx context.Context, arch string) ([]byte, error) {
-	out := filepath.Join(r.work, "stager-"+arch)
+	out := r.binary(arch)
+	if binary, err := os.ReadFile(out); err == nil {
+		return binary, nil
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.Version, r.Commit), "-o", out, "./cmd/stager")
-	cmd.Dir, cmd.Stderr = r.Source, os.Stderr
-	// What a user may have set changes the binary: the lowest instruction set is the release's.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
+	cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(arch)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("building stager for %s: %w", arch, err)
 	}
 	return os.ReadFile(out)
+}
+
+// goEnv is the environment in which go builds for an architecture. What a user may have set does not
+// change the binary, which needs the lowest instruction set only.
+func goEnv(arch string) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
 }
 
 // archiveName is the name of the archive of an architecture.
@@ -133,23 +172,19 @@ func (r *release) archiveName(arch string) string {
 
 // archive writes the archive of an architecture: the binary and what belongs to it.
 func (r *release) archive(arch string, binary []byte) error {
-	license, err := os.ReadFile(filepath.Join(r.Source, "LICENSE"))
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
 	files := []image.File{
 		{Path: "stager", Mode: 0o755, Body: binary},
-		{Path: "LICENSE", Mode: 0o644, Body: license},
+		{Path: "LICENSE", Mode: 0o644, Body: r.license},
+		{Path: "THIRD_PARTY_LICENSES", Mode: 0o644, Body: r.notices},
 	}
-	if err := errors.Join(image.WriteTar(z, files, r.Date), z.Close()); err != nil {
+	for shell, text := range r.completions {
+		files = append(files, image.File{Path: "completions/stager." + shell, Mode: 0o644, Body: text})
+	}
+	body, err := r.tarball(files)
+	if err != nil {
 		return err
 	}
-	return r.file(r.archiveName(arch), b.Bytes(), 0o644)
+	return r.file(r.archiveName(arch), body, 0o644)
 }
 
 // file writes a file of the release.

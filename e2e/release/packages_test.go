@@ -1,0 +1,112 @@
+package release_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/cavaliergopher/cpio"
+
+	"github.com/stager-dev/stager/backends/conformance/live"
+)
+
+func TestDebHoldsTheBinaryAndItsLicenses(t *testing.T) {
+	_, err := exec.LookPath("dpkg-deb")
+	live.Require(t, "dpkg-deb", err)
+	deb := filepath.Join(makeRelease(t), "stager_"+version+"_"+runtime.GOARCH+".deb")
+	root := t.TempDir()
+	if out, err := exec.Command("dpkg-deb", "-x", deb, root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	checkBinary(t, filepath.Join(root, "usr/bin/stager"))
+	checkInstalled(t, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(root, name)) }, "vendor-completions", "usr/share/doc/stager/copyright")
+	fields, err := exec.Command("dpkg-deb", "-f", deb, "Package", "Version", "Architecture").Output()
+	if want := "Package: stager\nVersion: " + version + "\nArchitecture: " + runtime.GOARCH + "\n"; err != nil || string(fields) != want {
+		t.Errorf("got %q, %v, want %q", fields, err, want)
+	}
+	control := t.TempDir()
+	if out, err := exec.Command("dpkg-deb", "-e", deb, control).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	sums := exec.Command("md5sum", "--check", "--strict", "--quiet", filepath.Join(control, "md5sums"))
+	sums.Dir = root
+	if out, err := sums.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestRPMHoldsTheBinaryAndItsLicenses(t *testing.T) {
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	body, err := os.ReadFile(filepath.Join(makeRelease(t), "stager-"+version+"-1."+arch+".rpm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	files := unpackRPM(t, body)
+	stager := filepath.Join(root, "stager")
+	if err := os.WriteFile(stager, files["usr/bin/stager"], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	checkBinary(t, stager)
+	checkInstalled(t, func(name string) ([]byte, error) {
+		if text, ok := files[name]; ok {
+			return text, nil
+		}
+		return nil, os.ErrNotExist
+	}, "site-functions", "usr/share/licenses/stager/THIRD_PARTY_LICENSES")
+}
+
+// unpackRPM returns the files of a package, which has a lead, two headers and a compressed cpio.
+func unpackRPM(t *testing.T, body []byte) map[string][]byte {
+	t.Helper()
+	const lead, intro = 96, 16
+	at := lead
+	for i := range 2 {
+		at += intro + int(binary.BigEndian.Uint32(body[at+8:]))*16 + int(binary.BigEndian.Uint32(body[at+12:]))
+		if i == 0 {
+			at = (at + 7) / 8 * 8
+		}
+	}
+	unzip := exec.Command("gzip", "-dc") // the race detector would slow down this package's
+	unzip.Stdin = bytes.NewReader(body[at:])
+	payload, err := unzip.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for r := cpio.NewReader(bytes.NewReader(payload)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimLeft(h.Name, "./")] = text
+	}
+}
+
+// checkInstalled reads the files next to the binary.
+func checkInstalled(t *testing.T, read func(name string) ([]byte, error), zsh, licenses string) {
+	t.Helper()
+	for name, want := range map[string]string{
+		"usr/share/bash-completion/completions/stager":    "complete -o default -F _stager stager",
+		"usr/share/fish/vendor_completions.d/stager.fish": "complete -c stager",
+		"usr/share/zsh/" + zsh + "/_stager":               "#compdef stager",
+		licenses:                                          "github.com/alecthomas/kong",
+	} {
+		if text, err := read(name); err != nil || !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%s: got %d bytes, %v, want %q in it", name, len(text), err, want)
+		}
+	}
+}
