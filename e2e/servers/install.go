@@ -57,7 +57,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
 	case "pytorch":
-		return pytorchWheels.install(ctx, progress, torchModules)
+		return errors.Join(pytorchWheels.install(ctx, progress, torchModules), pythonToolWheels.install(ctx, progress, torchModules))
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
 	case "xfs":

@@ -36,6 +36,11 @@ type wheels []string
 var (
 	// Of scikit-learn nothing is run: it has a dataset in it.
 	pytorchWheels = wheels{"webdataset==1.0.2", "braceexpand==0.1.7", "scikit-learn==1.3.2"}
+	// What checks the Python package; what comes after the first three is what mypy imports.
+	pythonToolWheels = wheels{
+		"mypy==2.4.1", "ruff==0.17.6", "coverage==7.17.4",
+		"ast_serialize==0.13.1", "librt==0.17.0", "mypy_extensions==1.2.0", "pathspec==1.1.1", "typing_extensions==4.16.0",
+	}
 	// What comes after the first three is what these import, beside Debian's.
 	streamingWheels = wheels{
 		"mosaicml-streaming==0.13.0", "webdataset==1.0.2", "braceexpand==0.1.7",
@@ -58,6 +63,9 @@ func PyTorch() (Trainer, error) {
 	t.Digits = filepath.Join(t.Path, "sklearn", "datasets", "data", "digits.csv.gz")
 	return t, err
 }
+
+// PythonTools finds what Install("pytorch") installed to check the Python package: mypy, ruff and coverage.
+func PythonTools() (Trainer, error) { return pythonToolWheels.trainer("pytorch", torchModules) }
 
 // Streaming finds what Install("streaming") installed: PyTorch with WebDataset and MosaicML
 // Streaming.

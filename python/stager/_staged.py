@@ -25,7 +25,7 @@ def run(what: str, arguments: list[str], timeout: float) -> None:
     except OSError as err:
         raise NotFoundError(f"cannot run {binary}: {err.strerror}; set STAGER_BINARY to the stager binary") from err
     if done.returncode != 0:
-        failure = StagerError(f"cannot {what}: {(done.stderr.strip().splitlines() or ['no reason was given'])[-1]}")
+        failure = StagerError(f"cannot {what}: {(done.stderr.strip().splitlines() or ['no reason was given'])[-1].removeprefix('stager: ')}")
         failure.code = done.returncode
         raise failure
 

@@ -13,8 +13,9 @@ from http.server import BaseHTTPRequestHandler
 class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path, shards=(), api="1", fail=None):
+    def __init__(self, path, shards=(), api="1", fail=None, outputs=None):
         super().__init__(path, Handler)
+        self.outputs, self.commits = outputs or {}, []
         self.path, self.shards, self.api, self.fail = path, list(shards), api, fail
         self.lock, self.waiting, self.leased, self.acked, self.returned = threading.Lock(), list(range(len(self.shards))), {}, [], []
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -26,9 +27,16 @@ class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         with self.lock:
             if parts[-1] == "cursor":
                 if method == "PUT":
-                    settled = {p for c in body for a, b in c["settled"].get("0", []) for p in range(a, b + 1)}
+                    settled = {p for c in (body if isinstance(body, list) else [body]) for a, b in c["settled"].get("0", []) for p in range(a, b + 1)}
                     self.waiting, self.leased, self.acked = [p for p in range(len(self.shards)) if p not in settled], {}, sorted(settled)
                 return 200, {"manifest": "m", "part": "0/1", "epoch": 0, "settled": {"0": [[p, p] for p in sorted(self.acked)]}}
+            if parts[-1] == "status":
+                return 200, {"outputs": [{"output": name} for name in self.outputs]}
+            if parts[-1] == "commit":
+                self.commits.append(body)
+                return 202, {}
+            if parts[1] == "outputs":
+                return (200, self.outputs[parts[2]]) if parts[2] in self.outputs else (404, {"error": "no such output"})
             if parts[-1] == "lease":
                 if not self.waiting:
                     return 200, {"end": True, "epoch": 0}

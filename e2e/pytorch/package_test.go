@@ -1,0 +1,60 @@
+package pytorch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// packageTools runs the tools of the Python package in its directory.
+func packageTools(t *testing.T) func(args ...string) (string, error) {
+	t.Helper()
+	trainer, err := servers.PyTorch()
+	live.Require(t, "pytorch", err)
+	tools, err := servers.PythonTools()
+	live.Require(t, "pytorch", err)
+	data := filepath.Join(t.TempDir(), "coverage")
+	return func(args ...string) (string, error) {
+		cmd := exec.Command(tools.Python, append([]string{"-B", "-m"}, args...)...)
+		cmd.Dir = filepath.Join("..", "..", "python")
+		path := strings.Join([]string{tools.Path, trainer.Path}, string(os.PathListSeparator))
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+path, "COVERAGE_FILE="+data, "MYPY_CACHE_DIR="+os.DevNull, "RUFF_NO_CACHE=true")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+}
+
+// The package has types for those who check their own, and one style.
+func TestPythonPackagePassesItsLinters(t *testing.T) {
+	run := packageTools(t)
+	for _, args := range [][]string{{"mypy", "--strict", "--no-site-packages", "stager"}, {"ruff", "check", "."}} {
+		if out, err := run(args...); err != nil {
+			t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// The tests of the package run at least nine of ten of its statements, those with PyTorch and
+// WebDataset included.
+func TestPythonPackageIsCoveredByItsTests(t *testing.T) {
+	run := packageTools(t)
+	for i, dir := range []string{"tests", "tests/frameworks"} {
+		args := []string{"coverage", "run", "--source", "stager", "-m", "unittest", "discover", "-s", dir}
+		if i > 0 {
+			args = append(args[:2], append([]string{"--append"}, args[2:]...)...)
+		}
+		if out, err := run(args...); err != nil {
+			t.Errorf("%s: %v\n%s", dir, err, out)
+		}
+	}
+	out, err := run("coverage", "report", "--show-missing", "--fail-under=90")
+	t.Log(out)
+	if err != nil {
+		t.Errorf("got %v, want a coverage of 90 %% or more", err)
+	}
+}
