@@ -6,6 +6,7 @@ package all
 
 import (
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/az"
 	"github.com/stager-dev/stager/backends/file"
 	"github.com/stager-dev/stager/backends/gs"
 	"github.com/stager-dev/stager/backends/hdfs"
@@ -19,7 +20,7 @@ import (
 
 // Registry returns a registry of all protocols.
 func Registry() *backends.Registry {
-	return backends.NewRegistry(append(http.Schemes(),
+	return backends.NewRegistry(append(append(http.Schemes(), az.Schemes()...),
 		file.Scheme(),
 		gs.Scheme(),
 		hdfs.Scheme(),

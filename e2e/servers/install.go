@@ -14,7 +14,7 @@ import (
 // Protocols are those that have a server here. Install knows "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
 // projects, and "xfs", the file system.
-var Protocols = []string{"s3", "oss", "gs", "smb", "nfs", "hdfs", "http"}
+var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
 // tells progress what it builds, fetches and installs. Packages are Debian's; to
@@ -30,6 +30,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		}
 		_, err := Unpack(ctx, progress, cephPackages...)
 		return err
+	case "az":
+		return installAzurite(ctx, progress)
 	case "smb":
 		if err := needsRoot(protocol); err != nil {
 			return err

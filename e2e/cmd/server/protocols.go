@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -82,6 +82,18 @@ func gs(flags *flag.FlagSet) starter {
 	list(flags, &opts.Public, "public", "those that anybody may read")
 	return func(context.Context, io.Writer) (server, error) {
 		return obeying(servers.StartGS(opts))
+	}
+}
+
+func az(flags *flag.FlagSet) starter {
+	var opts servers.AzuriteOptions
+	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
+	flags.StringVar(&opts.Dir, "dir", "", "where blobs lie; empty: a directory that goes when the server ends")
+	list(flags, &opts.Containers, "container", "containers to make")
+	list(flags, &opts.Public, "public", "those that anybody may read")
+	return func(ctx context.Context, log io.Writer) (server, error) {
+		opts.Log = log
+		return obeying(servers.StartAzurite(ctx, opts))
 	}
 }
 

@@ -1,0 +1,182 @@
+package az
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
+)
+
+const credentialsHelp = "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, mount files of these names, give the pod a workload identity or the machine a managed one, or add ?anonymous=true for a public container."
+
+// Schemes returns the schemes of az:// and abfss:// URLs.
+func Schemes() []backends.Scheme {
+	endpoint := backends.Param{Name: "endpoint", Summary: "the blob service's URL; else AZURE_STORAGE_SERVICE_ENDPOINT", Default: "that of the account, over HTTPS"}
+	more := []backends.Param{
+		endpoint,
+		{Name: "anonymous", Summary: "true sends requests unsigned, for public containers", Default: "false"},
+		{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AZURE_CA_BUNDLE", Default: "the system's"},
+	}
+	account := backends.Param{Name: "account", Summary: "the storage account; else AZURE_STORAGE_ACCOUNT_NAME", Default: "that of the connection string"}
+	return []backends.Scheme{{
+		Name:        "az",
+		Summary:     "Azure Blob Storage",
+		Example:     "az://container/directory/?account=myaccount",
+		Params:      append([]backends.Param{account}, more...),
+		Credentials: credentialsHelp,
+		Open:        open,
+	}, {
+		Name:        "abfss",
+		Summary:     "Azure Blob Storage, by the URLs of Data Lake Storage",
+		Example:     "abfss://container@myaccount.dfs.core.windows.net/directory/",
+		Params:      more,
+		Credentials: credentialsHelp,
+		Open:        open,
+	}}
+}
+
+// place is where a Target is.
+type place struct {
+	endpoint  string // of the account, without a trailing slash
+	account   string
+	container string // "": the account itself
+	known     bool   // the endpoint is derived from the account
+	azure     bool   // the server is Azure itself, and no emulator
+	anonymous bool
+	caBundle  string
+}
+
+var (
+	containerName = regexp.MustCompile(`^([a-z0-9](-?[a-z0-9])+|\$root|\$web|\$logs)$`)
+	accountName   = regexp.MustCompile(`^[a-z0-9]{3,24}$`)
+)
+
+func invalid(format string, args ...any) error {
+	return backends.Errorf(backends.Invalid, "open", "", format, args...)
+}
+
+// parse finds the account, the container and the endpoint.
+func parse(t backends.Target) (place, error) {
+	from := settings{t: t}
+	p := place{container: t.Host, caBundle: from.first("ca-bundle", "AZURE_CA_BUNDLE")}
+	endpoint, suffix := from.first("endpoint", "AZURE_STORAGE_SERVICE_ENDPOINT"), "core.windows.net"
+	if t.Scheme == "abfss" {
+		host, rest, ok := strings.Cut(t.Host, ".")
+		rest, ok2 := strings.CutPrefix(rest, "dfs.")
+		if !ok || !ok2 || t.User == "" {
+			return p, invalid("an abfss URL looks like abfss://container@account.dfs.core.windows.net/directory/")
+		}
+		p.container, p.account, suffix = t.User, host, rest
+	} else if t.User != "" {
+		return p, invalid("an az URL starts with the container, as in az://container/directory/; name the account by ?account=")
+	}
+	if n := len(p.container); p.container != "" && (n < 3 || n > 63 || !containerName.MatchString(p.container)) {
+		return p, invalid("a container has 3 to 63 letters a-z, digits and single \"-\", as in az://container/directory/; name the account by ?account=")
+	}
+	p.account = cmp.Or(p.account, from.first("account", "AZURE_STORAGE_ACCOUNT_NAME"), from.first("", "AZURE_STORAGE_ACCOUNT"))
+	if text := from.first("", connectionString); text != "" {
+		c, err := parseConnection(text)
+		if err != nil {
+			return p, err
+		}
+		p.account = cmp.Or(p.account, c.account)
+		if c.account == "" || c.account == p.account {
+			endpoint = cmp.Or(endpoint, c.endpoint)
+			suffix = cmp.Or(c.suffix, suffix)
+		}
+	}
+	if from.unread != nil {
+		return p, invalid("cannot read the files with the account and the endpoint: %w", from.unread)
+	}
+	if v := t.Params.Get("anonymous"); v != "" {
+		var err error
+		if p.anonymous, err = strconv.ParseBool(v); err != nil {
+			return p, invalid("parameter %q must be true or false, not %q", "anonymous", v)
+		}
+	}
+	return p.at(endpoint, suffix)
+}
+
+// at completes a place with its endpoint; "" stands for the one of the account.
+func (p place) at(endpoint, suffix string) (place, error) {
+	if endpoint == "" {
+		switch {
+		case p.account == "":
+			return p, invalid("the storage account is unknown: set ?account= or AZURE_STORAGE_ACCOUNT_NAME")
+		case !accountName.MatchString(p.account):
+			return p, invalid("a storage account has 3 to 24 letters a-z and digits, not %q", p.account)
+		}
+		p.endpoint, p.known, p.azure = "https://"+p.account+".blob."+suffix, true, true
+		return p, nil
+	}
+	if !strings.Contains(endpoint, "://") {
+		endpoint = "https://" + endpoint
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
+		return p, invalid("the endpoint must look like https://account.blob.core.windows.net")
+	}
+	path := strings.Trim(u.Path, "/")
+	if byName := strings.Contains(u.Hostname(), ".") && net.ParseIP(u.Hostname()) == nil; byName && path == "" {
+		host, _, _ := strings.Cut(u.Hostname(), ".")
+		p.account = cmp.Or(p.account, host)
+		p.azure = strings.Contains(u.Hostname(), ".blob.")
+	} else { // an emulator, whose paths begin with the account
+		p.account = cmp.Or(p.account, path)
+		path = cmp.Or(path, p.account)
+	}
+	if p.account == "" {
+		return p, invalid("the storage account is unknown: set ?account= or AZURE_STORAGE_ACCOUNT_NAME")
+	}
+	p.endpoint = strings.TrimSuffix(u.Scheme+"://"+u.Host+"/"+path, "/")
+	return p, nil
+}
+
+// settings are looked up in the parameters, the files and the environment of a Target.
+type settings struct {
+	t      backends.Target
+	unread error // why files could not be read
+}
+
+// first returns the first value that is set. param "" is none.
+func (s *settings) first(param, name string) string {
+	if v := s.t.Params.Get(param); param != "" && v != "" {
+		return v
+	}
+	v, err := objectstore.SecretFile(s.t.Options, name)
+	s.unread = errors.Join(s.unread, err)
+	if v == "" && s.t.Getenv != nil {
+		v = s.t.Getenv(name)
+	}
+	return v
+}
+
+func open(_ context.Context, t backends.Target) (backends.Opened, error) {
+	p, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	a, err := newAccess(t.Options, p)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	s := &store{name: p.container, account: p.account, access: a, log: t.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if p.container == "" {
+		if strings.Trim(t.Path, "/") != "" {
+			return backends.Opened{}, invalid("an az URL starts with the container, as in az://container/directory/")
+		}
+		return backends.Opened{Backend: &containers{s}}, nil
+	}
+	return backends.Opened{Backend: s, Prefix: t.Path}, nil
+}
