@@ -138,6 +138,23 @@ func (d *Daemon) Save(ctx context.Context, code int) error {
 	return err
 }
 
+// Restored records that the trainer of a job begins again, from the checkpoint of an agreement in
+// a source, in the outputs that save there. It returns api.ErrNotYet before the destinations are
+// open.
+func (d *Daemon) Restored(source, job string, agreement int) error {
+	var errs []error
+	for _, out := range d.outputs {
+		u := out.get()
+		if u == nil {
+			return fmt.Errorf("output %s: %w", out.spec.Name, api.ErrNotYet)
+		}
+		if err := u.Restored(source, job, agreement); err != nil {
+			errs = append(errs, fmt.Errorf("output %s: %w", out.spec.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (d *Daemon) succeeded() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

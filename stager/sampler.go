@@ -68,6 +68,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, api.ErrUnknown },
 		Drain:    func(time.Duration) { s.drain() },
 		Save:     func(context.Context, int) error { return nil }, // a sampler has no outputs
+		Restored: func(string, string, int) error { return nil },  // likewise
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
 			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor of the input, and restart the sampler"}
 		},

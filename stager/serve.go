@@ -42,7 +42,7 @@ func (s *servers) close() error {
 func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	apiServer := &api.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
-		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Rewind: d.rewind, Quality: d.quality, Log: d.log,
+		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Restored: d.Restored, Rewind: d.rewind, Quality: d.quality, Log: d.log,
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
 	}
 	s := new(servers)

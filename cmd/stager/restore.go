@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +64,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	defer store.Close() // all writes are complete
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Among: c.among(log), Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Among: c.among(store.Name(), log), Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()
@@ -90,8 +93,11 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 // agreePatience is how long a restore waits for nodes that must restore again.
 const agreePatience = 30 * time.Second
 
+// agreedPatience is how long a restore waits for a daemon that is starting.
+const agreedPatience = 10 * time.Second
+
 // among determines which node of a job this is. If that is unknown, the node restores alone.
-func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
+func (c restoreCmd) among(source string, log *slog.Logger) checkpoint.Among {
 	if c.Alone {
 		return checkpoint.Among{}
 	}
@@ -109,7 +115,29 @@ func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
 		return checkpoint.Among{}
 	}
 	attempt := (&plan.StagePlan{}).Vars(node, time.Time{}, os.Getenv)["attempt"]
-	return checkpoint.Among{Job: job, Index: node.Index, Count: node.Count, Pod: podID(os.Getenv, attempt), Empty: c.Optional, Patience: agreePatience}
+	return checkpoint.Among{
+		Job: job, Index: node.Index, Count: node.Count, Pod: podID(os.Getenv, attempt), Empty: c.Optional, Patience: agreePatience,
+		Agreed: func(ctx context.Context, agreement int) {
+			c.reportAgreed(ctx, url.Values{"source": {source}, "job": {job}, "agreement": {strconv.Itoa(agreement)}}, log)
+		},
+	}
+}
+
+// reportAgreed tells the daemon that this node begins again, if there is a daemon: what its outputs
+// contain now was written before. It does not retry for long, because a node without a daemon
+// restores, too.
+func (c restoreCmd) reportAgreed(ctx context.Context, query url.Values, log *slog.Logger) {
+	if _, err := os.Stat(c.path()); errors.Is(err, fs.ErrNotExist) && c.Socket == "" {
+		return
+	}
+	p := patient{min(c.Patience, agreedPatience)}
+	err := p.insist(ctx, func() error {
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/restored", query, nil, nil)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Warn("cannot tell the running stager that this node restores: files written before may count as written afterwards", "socket", c.path(), "error", err)
+	}
 }
 
 // rewind passes the cursors of a checkpoint to the daemon, so that a trainer that starts from it

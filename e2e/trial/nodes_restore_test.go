@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 )
 
-// restores has a pod restore what its trainer is to begin with, as an init container does,
-// and returns the step.
+// restores has a pod restore what its trainer is to begin with, and returns the step. If its
+// stager runs, it hears of that.
 func (p *pod) restores() int {
 	m := p.team
 	m.t.Helper()
@@ -20,14 +21,36 @@ func (p *pod) restores() int {
 	cmd := exec.Command(m.binary, "restore", "--quiet", "--json", "--node", fmt.Sprint(p.index), m.url, filepath.Join(m.work, fmt.Sprint("r", m.made)))
 	cmd.Env = append(slices.Concat(os.Environ(), m.env), fmt.Sprint("STAGER_INDEX=", p.index), fmt.Sprint("STAGER_COUNT=", p.count),
 		"STAGER_JOB_UID="+p.job, "STAGER_POD_UID="+p.uid)
+	conn, err := net.Dial("unix", p.socket)
+	running := err == nil
+	if running {
+		_ = conn.Close() // nothing was sent
+		cmd.Env = append(cmd.Env, "STAGER_SOCKET="+p.socket)
+	}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	text, err := cmd.Output()
-	var done struct{ Step int }
+	var done struct{ Step, Agreement int }
 	if err = errors.Join(err, json.Unmarshal(text, &done)); err != nil {
 		m.t.Fatalf("%s restores: %v: %s", p.name, err, said.String())
 	}
+	if running {
+		p.knows(done.Agreement)
+	}
 	return done.Step
+}
+
+// knows fails the test unless the stager of a pod has recorded an agreement.
+func (p *pod) knows(agreement int) {
+	p.team.t.Helper()
+	var home struct{ Restarts []struct{ Agreement int } }
+	text, err := os.ReadFile(filepath.Join(p.volume, ".stager", "member"))
+	if err = errors.Join(err, json.Unmarshal(text, &home)); err != nil {
+		p.team.t.Fatal(err)
+	}
+	if n := len(home.Restarts); n == 0 || home.Restarts[n-1].Agreement < agreement {
+		p.team.t.Errorf("the stager of %s knows of %v, want agreement %d", p.name, home.Restarts, agreement)
+	}
 }
 
 // together has pods restore, and compares what they begin with.

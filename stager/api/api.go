@@ -41,7 +41,12 @@ type API struct {
 	Drain func(deadline time.Duration)
 	// Save saves all outputs after the trainer exited with a code. It returns ErrNotYet before the
 	// destinations are open, and an error if a required output is not safe.
-	Save    func(ctx context.Context, code int) error
+	Save func(ctx context.Context, code int) error
+	// Restored records that the trainer of a job begins again, from the checkpoint of an agreement
+	// in a source, in the outputs that save there. It returns ErrNotYet before the destinations are
+	// open.
+	Restored func(source, job string, agreement int) error
+
 	Metrics http.Handler
 	Log     *slog.Logger
 
@@ -106,6 +111,7 @@ func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler
 	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
 	mux.HandleFunc("POST /v1/drain", guard(a.drain))
 	mux.HandleFunc("POST /v1/save", guard(a.save))
+	mux.HandleFunc("POST /v1/restored", guard(a.restored))
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)

@@ -25,7 +25,7 @@ import (
 // guarded lists the requests that need a token on a port.
 var guarded = []string{
 	"POST /v1/inputs/train/lease", "GET /v1/inputs/train/next", "POST /v1/leases/x/ack", "POST /v1/leases/x/nack",
-	"POST /v1/leases/x/renew", "POST /v1/ack?path=x", "POST /v1/nack?path=x", "POST /v1/outputs/o/commit", "POST /v1/drain", "POST /v1/save",
+	"POST /v1/leases/x/renew", "POST /v1/ack?path=x", "POST /v1/nack?path=x", "POST /v1/outputs/o/commit", "POST /v1/drain", "POST /v1/save", "POST /v1/restored?source=s&job=j&agreement=1",
 	"HEAD /v1/inputs/train/next",
 }
 
@@ -288,6 +288,41 @@ func TestSave(t *testing.T) {
 	}
 	if want := []int{0, 7, 0, 1}; !slices.Equal(codes, want) {
 		t.Errorf("got the codes %v, want %v", codes, want)
+	}
+}
+
+func TestRestoredIsForwarded(t *testing.T) {
+	h := newHouse(t, 1, 10)
+	var result error
+	var got []string
+	h.api.Restored = func(source, job string, agreement int) error {
+		got = append(got, fmt.Sprint(source, " ", job, " ", agreement))
+		return result
+	}
+	handler := h.api.Handler()
+	for _, tt := range []struct {
+		query  string
+		result error
+		want   int
+	}{
+		{"?source=s3://b/ckpt/&job=j&agreement=3", nil, 200},
+		{"?source=s3://b/ckpt/&job=j&agreement=4", fmt.Errorf("output ckpt: %w", ErrNotYet), 503},
+		{"?source=s3://b/ckpt/&job=j&agreement=5", errors.New("the volume is full"), 500},
+		{"", nil, 400},
+		{"?source=s3://b/ckpt/&agreement=1", nil, 400},
+		{"?job=j&agreement=1", nil, 400},
+		{"?source=s3://b/ckpt/&job=j&agreement=0", nil, 400},
+		{"?source=s3://b/ckpt/&job=j&agreement=one", nil, 400},
+	} {
+		result = tt.result
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("POST", "/v1/restored"+tt.query, nil))
+		if w.Code != tt.want {
+			t.Errorf("%s: got %d %s, want %d", tt.query, w.Code, w.Body, tt.want)
+		}
+	}
+	if want := []string{"s3://b/ckpt/ j 3", "s3://b/ckpt/ j 4", "s3://b/ckpt/ j 5"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

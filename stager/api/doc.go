@@ -13,6 +13,7 @@
 //	GET  /v1/inputs/{input}/plan?epoch=  report?epoch= planned order; what was delivered; JSON lines
 //	POST /v1/outputs/{output}/commit                   a checkpoint is complete
 //	GET  /v1/outputs/{output}                          what is saved, and what is not
+//	POST /v1/restored?source=URL&job=ID&agreement=N    the trainer begins again from an agreed checkpoint
 //	POST /v1/drain?deadline=30s                        stop fetching and save the outputs
 //	GET  /v1/status  /healthz  /readyz  /metrics
 //

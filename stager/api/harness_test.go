@@ -118,6 +118,7 @@ func (h *house) open() {
 		Snapshot: func() Snapshot { return Snapshot{Plan: "p", Ready: win.Ready(), Waiting: "train"} },
 		Drain:    func(time.Duration) {},
 		Save:     func(context.Context, int) error { return nil },
+		Restored: func(string, string, int) error { return nil },
 		Metrics:  http.NotFoundHandler(),
 		Log:      slog.New(slog.DiscardHandler),
 	}

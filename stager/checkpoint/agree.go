@@ -27,6 +27,9 @@ type Among struct {
 	Empty bool
 	// Patience is how long to wait for nodes that have restored a checkpoint that is now damaged.
 	Patience time.Duration
+	// Agreed, if not nil, is called with the number of the agreement that this node restores,
+	// before a file is written. The Uploaders of the node need it; see [Uploader.Restored].
+	Agreed func(ctx context.Context, agreement int)
 }
 
 // agrees reports whether there are nodes to agree with.
@@ -44,6 +47,7 @@ type agreedRestore struct {
 	done     Restored
 	digest   string // of what was restored; empty: nothing
 	why      error  // why the agreed checkpoint could not be restored
+	reported int    // the agreement that Agreed was called with
 	unknowns int    // consecutive writes with an unknown outcome
 	waits    time.Time
 }
@@ -65,7 +69,7 @@ func restoreAgreed(ctx context.Context, cfg RestoreConfig, site **site) (done Re
 	for queue := []group.Event{{What: group.Start}}; len(queue) > 0; queue = queue[1:] {
 		for _, act := range machine.Step(queue[0]) {
 			if act.Do == group.Tell && act.Report.Topic != group.Waiting {
-				return r.end(act.Report)
+				return r.end(ctx, act.Report)
 			}
 			e, err := r.exec(ctx, act)
 			if err != nil {
@@ -80,7 +84,7 @@ func restoreAgreed(ctx context.Context, cfg RestoreConfig, site **site) (done Re
 }
 
 // end returns the result that a report stands for.
-func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
+func (r *agreedRestore) end(ctx context.Context, report group.Report) (Restored, string, error) {
 	a := report.Agreement
 	switch report.Topic {
 	case group.RestoreAlone:
@@ -91,6 +95,7 @@ func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
 			Err: fmt.Errorf("cannot read which step the nodes of the job agreed to restore: %s; to restore without the other nodes, use --alone", report.Why),
 		}
 	case group.RestoreAgreed:
+		r.reportAgreed(ctx, a.Number)
 		if a.Step != group.Nothing {
 			r.cfg.Log.Info("all nodes of the job restore this step", "step", a.Step, "agreement", a.Number, "cause", a.Cause, "by_node", a.By, "nodes", a.Count)
 			return r.done, "", nil
@@ -108,6 +113,14 @@ func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
 		}
 	}
 	return Restored{}, "", err
+}
+
+// reportAgreed calls Among.Agreed once for each agreement.
+func (r *agreedRestore) reportAgreed(ctx context.Context, agreement int) {
+	if agreed := r.cfg.Among.Agreed; agreed != nil && agreement > r.reported {
+		r.reported = agreement
+		agreed(ctx, agreement)
+	}
 }
 
 // exec executes an action.
@@ -128,6 +141,7 @@ func (r *agreedRestore) exec(ctx context.Context, a group.Action) (e group.Event
 	case group.Newest:
 		e, err = r.newest(ctx, a)
 	case group.Fetch:
+		r.reportAgreed(ctx, a.Past.Number)
 		e, err = r.fetch(ctx, a.Past)
 	}
 	e.What, e.For = group.Answer, a.For

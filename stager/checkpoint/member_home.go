@@ -22,6 +22,7 @@ type home struct {
 	Positions []position `json:"positions,omitempty"` // oldest first
 	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
 	Restores  int        `json:"restores,omitempty"`  // the last restore agreement that was seen
+	Restarts  []restart  `json:"restarts,omitempty"`  // by agreement
 
 	Writings group.Writings `json:"writings,omitempty"`
 }

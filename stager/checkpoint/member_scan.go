@@ -58,7 +58,7 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		m.post(group.Event{What: group.Expect})
 	}
 	m.sighted(e.step)
-	m.rounds.note(e.step, files)
+	m.rounds.note(e.step, files, first)
 }
 
 // newestOf returns the latest modification time of files.
@@ -182,6 +182,6 @@ func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
 // sooner.
 func (m *member) expect(step int64) {
 	m.sighted(step)
-	m.rounds.note(step, nil)
+	m.rounds.note(step, nil, time.Time{})
 	m.post(group.Event{What: group.Expect})
 }

@@ -69,7 +69,8 @@
 //
 // Trainers go back to earlier steps, so numbers of steps do not order checkpoints. Two things do.
 // The round of a checkpoint is the number of the job's last restore agreement when its files
-// appeared; a later round is newer. In a round, the order is that in which a node saw checkpoints
+// appeared; a later round is newer. A node knows when it restored itself, however late the store
+// tells it of the agreement. In a round, the order is that in which a node saw checkpoints
 // complete. Trainers of a job wait for each other, so all nodes see the same order. An
 // announcement lists what its node saw before, for nodes that are behind. A node ends the save of
 // a checkpoint that is older than an announced one. The numbers of saves in a view are therefore

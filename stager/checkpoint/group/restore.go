@@ -174,7 +174,7 @@ func (r *Restorer) ownWasRead(e Event) {
 		r.own, r.version = f, e.Version
 	}
 	if r.byHand() && r.last.Number > 0 && r.last.Step == r.cfg.Step {
-		r.follow()
+		r.keep()
 		return
 	}
 	r.findNewest()
