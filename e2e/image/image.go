@@ -41,50 +41,53 @@ var epoch = time.Unix(0, 0).UTC()
 
 // Write writes the image as an OCI archive and returns the digest of its manifest.
 func (i Image) Write(w io.Writer) (digest.Digest, error) {
-	layer, err := i.layer()
+	var b blobs
+	top, err := i.manifest(&b)
 	if err != nil {
 		return "", err
 	}
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(layer); err != nil {
-		return "", err
+	return top.Digest, b.archive(w, i.Name, top)
+}
+
+// WriteIndex writes the images of several platforms as one OCI archive, under the name of the
+// first, and returns the digest of their index.
+func WriteIndex(w io.Writer, images ...Image) (digest.Digest, error) {
+	var b blobs
+	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
+	for _, i := range images {
+		d, err := i.manifest(&b)
+		if err != nil {
+			return "", err
+		}
+		index.Manifests = append(index.Manifests, d)
 	}
-	if err := z.Close(); err != nil {
-		return "", err
-	}
-	platform := v1.Platform{OS: "linux", Architecture: i.Arch}
-	var blobs []File
-	blob := func(mediaType string, body []byte) v1.Descriptor {
-		d := v1.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(body), Size: int64(len(body))}
-		blobs = append(blobs, File{Path: "blobs/sha256/" + d.Digest.Encoded(), Mode: 0o644, Body: body})
-		return d
-	}
-	layerBlob := blob(v1.MediaTypeImageLayerGzip, packed.Bytes())
-	config, err := json.Marshal(v1.Image{
-		Created:  &epoch,
-		Platform: platform,
-		Config:   v1.ImageConfig{User: i.User, Entrypoint: i.Entrypoint},
-		RootFS:   v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(layer)}},
-	})
+	body, err := json.Marshal(index)
 	if err != nil {
 		return "", err
 	}
-	manifest, err := json.Marshal(v1.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2},
-		MediaType: v1.MediaTypeImageManifest,
-		Config:    blob(v1.MediaTypeImageConfig, config),
-		Layers:    []v1.Descriptor{layerBlob},
-	})
-	if err != nil {
-		return "", err
+	top := b.add(v1.MediaTypeImageIndex, body)
+	return top.Digest, b.archive(w, images[0].Name, top)
+}
+
+// blobs are the contents of an archive, by their digests.
+type blobs []File
+
+// add returns the descriptor of a blob. A blob that is there already is not added again.
+func (b *blobs) add(mediaType string, body []byte) v1.Descriptor {
+	d := v1.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(body), Size: int64(len(body))}
+	name := "blobs/sha256/" + d.Digest.Encoded()
+	if !slices.ContainsFunc(*b, func(f File) bool { return f.Path == name }) {
+		*b = append(*b, File{Path: name, Mode: 0o644, Body: body})
 	}
-	top := blob(v1.MediaTypeImageManifest, manifest)
-	top.Platform = &platform
-	_, tag, _ := strings.Cut(path.Base(i.Name), ":")
+	return d
+}
+
+// archive writes the blobs under what the name of top is.
+func (b *blobs) archive(w io.Writer, name string, top v1.Descriptor) error {
+	_, tag, _ := strings.Cut(path.Base(name), ":")
 	top.Annotations = map[string]string{
 		v1.AnnotationRefName:       tag,
-		"io.containerd.image.name": i.Name, // what containerd and podman call it
+		"io.containerd.image.name": name, // what containerd and podman call it
 	}
 	index, err := json.Marshal(v1.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2},
@@ -92,16 +95,52 @@ func (i Image) Write(w io.Writer) (digest.Digest, error) {
 		Manifests: []v1.Descriptor{top},
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	layout, err := json.Marshal(v1.ImageLayout{Version: v1.ImageLayoutVersion})
 	if err != nil {
-		return "", err
+		return err
 	}
-	blobs = append(blobs,
+	files := append(slices.Clone(*b),
 		File{Path: v1.ImageLayoutFile, Mode: 0o644, Body: layout},
 		File{Path: v1.ImageIndexFile, Mode: 0o644, Body: index})
-	return top.Digest, WriteTar(w, blobs, epoch)
+	return WriteTar(w, files, epoch)
+}
+
+// manifest adds the image to the blobs and returns the descriptor of its manifest.
+func (i Image) manifest(b *blobs) (v1.Descriptor, error) {
+	layer, err := i.layer()
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if err := errors.Join(writeAll(z, layer), z.Close()); err != nil {
+		return v1.Descriptor{}, err
+	}
+	platform := v1.Platform{OS: "linux", Architecture: i.Arch}
+	layerBlob := b.add(v1.MediaTypeImageLayerGzip, packed.Bytes())
+	config, err := json.Marshal(v1.Image{
+		Created:  &epoch,
+		Platform: platform,
+		Config:   v1.ImageConfig{User: i.User, Entrypoint: i.Entrypoint},
+		RootFS:   v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(layer)}},
+	})
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	manifest, err := json.Marshal(v1.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: v1.MediaTypeImageManifest,
+		Config:    b.add(v1.MediaTypeImageConfig, config),
+		Layers:    []v1.Descriptor{layerBlob},
+	})
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	top := b.add(v1.MediaTypeImageManifest, manifest)
+	top.Platform = &platform
+	return top, nil
 }
 
 func (i Image) layer() ([]byte, error) {

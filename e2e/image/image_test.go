@@ -128,6 +128,37 @@ func TestReleaseHoldsWhatItMust(t *testing.T) {
 	}
 }
 
+// A node follows the index of a release to the manifest of its platform.
+func TestIndexHasAnImageForEachPlatform(t *testing.T) {
+	var b bytes.Buffer
+	digest, err := image.WriteIndex(&b, image.Release("localhost/stager:v1", "amd64", []byte("one binary")), image.Release("localhost/stager:v1", "arm64", []byte("another")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := untar(t, &b)
+	var top, index v1.Index
+	decode(t, archive["index.json"].body, &top)
+	if len(top.Manifests) != 1 || top.Manifests[0].Digest != digest || top.Manifests[0].Annotations["io.containerd.image.name"] != "localhost/stager:v1" {
+		t.Fatalf("got %+v, want the index %s as localhost/stager:v1", top.Manifests, digest)
+	}
+	decode(t, blob(t, archive, top.Manifests[0]), &index)
+	var platforms []string
+	for _, m := range index.Manifests {
+		var manifest v1.Manifest
+		decode(t, blob(t, archive, m), &manifest)
+		var config v1.Image
+		decode(t, blob(t, archive, manifest.Config), &config)
+		if got, want := config.Architecture, m.Platform.Architecture; got != want {
+			t.Errorf("the configuration says %s, want %s as the index", got, want)
+		}
+		blob(t, archive, manifest.Layers[0])
+		platforms = append(platforms, m.Platform.OS+"/"+m.Platform.Architecture)
+	}
+	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
+		t.Errorf("got %q, want %q", platforms, want)
+	}
+}
+
 // The Dockerfile copies a tree, which must be the archive's.
 func TestTreeIsTheSame(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -1,6 +1,8 @@
 package release
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -28,6 +30,7 @@ type Options struct {
 	Version       string    // such as 0.1.0; a leading v is removed
 	Commit        string    // what the version is built from; "": unknown
 	Date          time.Time // of all files; a clock would change their sums
+	Repository    string    // of the image, such as registry.example.com/stager; "": localhost/stager
 	Architectures []string  // nil: all of Architectures
 }
 
@@ -102,14 +105,23 @@ func (r *release) write(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
+	var images []image.Image
 	for _, arch := range r.Architectures {
 		binary, err := r.build(ctx, arch)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(r.archive(arch, binary), r.deb(arch, binary), r.rpm(arch, binary)); err != nil {
+		if err := errors.Join(r.archive(arch, binary), r.deb(arch, binary), r.rpm(arch, binary), r.wheel(arch, binary)); err != nil {
 			return err
 		}
+		images = append(images, image.Release(cmp.Or(r.Repository, "localhost/stager")+":"+r.Version, arch, binary))
+	}
+	var index bytes.Buffer
+	if _, err := image.WriteIndex(&index, images...); err != nil {
+		return err
+	}
+	if err := r.file(fmt.Sprintf("stager_%s_image.tar", r.Version), index.Bytes(), 0o644); err != nil {
+		return err
 	}
 	if err := r.installer(); err != nil {
 		return err
@@ -127,6 +139,9 @@ func (r *release) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.notices = notices(modules)
+	if err := r.sbom(modules); err != nil {
+		return err
+	}
 	if _, err := r.build(ctx, runtime.GOARCH); err != nil {
 		return err
 	}

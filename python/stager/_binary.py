@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 
 
 def find() -> str | None:
-    """Returns the binary: $STAGER_BINARY, the one in this package, or the one on PATH."""
+    """Returns the binary: $STAGER_BINARY, the one that the wheel installed, or the one on PATH."""
     named = os.environ.get("STAGER_BINARY")
     if named:
         return named
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "stager")
-    return beside if os.access(beside, os.X_OK) else shutil.which("stager")
+    installed = os.path.join(sysconfig.get_path("scripts"), "stager")
+    return installed if os.access(installed, os.X_OK) else shutil.which("stager")
