@@ -126,12 +126,16 @@ func (s *shared[T]) close() error {
 // real are the servers of the protocols that have no double.
 var real = struct {
 	ceph shared[*servers.Ceph]
+	az   shared[*servers.Azurite]
 	smb  map[string]*shared[*servers.Samba] // by mode
 	nfs  shared[*servers.Ganesha]
 	hdfs shared[*servers.HDFS]
 }{
 	ceph: shared[*servers.Ceph]{begin: func(ctx context.Context) (*servers.Ceph, error) {
 		return servers.StartCeph(ctx, servers.CephOptions{Buckets: []string{"test"}, Versions: []string{"versions"}})
+	}},
+	az: shared[*servers.Azurite]{begin: func(ctx context.Context) (*servers.Azurite, error) {
+		return servers.StartAzurite(ctx, servers.AzuriteOptions{})
 	}},
 	smb: map[string]*shared[*servers.Samba]{
 		"plain": samba(servers.SambaPlain), "signed": samba(servers.SambaSigned), "encrypted": samba(servers.SambaEncrypted),
@@ -152,7 +156,7 @@ func samba(mode servers.SambaMode) *shared[*servers.Samba] {
 
 // closeReal ends those that were started.
 func closeReal() error {
-	err := errors.Join(real.ceph.close(), real.nfs.close(), real.hdfs.close())
+	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close())
 	for _, s := range real.smb {
 		err = errors.Join(err, s.close())
 	}
@@ -165,6 +169,8 @@ func whyNot(name string) (known bool, why error) {
 	switch name {
 	case "s3":
 		return true, real.ceph.had()
+	case "az":
+		return true, real.az.had()
 	case "smb":
 		return true, real.smb["plain"].had()
 	case "nfs":

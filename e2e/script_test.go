@@ -125,6 +125,7 @@ func params() testscript.Params {
 			"tinydisk": tinydiskCmd,
 			"oss":      ossCmd,
 			"gs":       gsCmd,
+			"az":       azCmd,
 			"web":      webCmd,
 			"ceph":     cephCmd,
 			"smb":      smbCmd,

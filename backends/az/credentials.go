@@ -119,6 +119,9 @@ func (a *access) find() (l login, files bool, err error) {
 	if err != nil || l != (login{}) {
 		return l, false, err
 	}
+	if strings.HasPrefix(a.place.endpoint, "http://") {
+		return l, false, backends.Errorf(backends.Permission, "open", "", "no credentials were found, and identities need an endpoint with https://")
+	}
 	if a.identity == nil {
 		if a.identity, err = newIdentity(getenv, a.transport); err != nil {
 			return login{}, false, err

@@ -171,7 +171,8 @@ func (s *store) sentence(err error) error {
 		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it a blob service?", a.StatusCode)
 	case a.ErrorCode == noContainer:
 		return fmt.Errorf("container %q does not exist in account %q", s.name, s.account)
-	case a.StatusCode == http.StatusUnauthorized, a.StatusCode == http.StatusForbidden && words[a.ErrorCode] == "", a.ErrorCode == "AuthorizationFailure":
+	case a.StatusCode == http.StatusUnauthorized, a.StatusCode == http.StatusForbidden && words[a.ErrorCode] == "",
+		a.ErrorCode == "AuthorizationFailure" && !s.access.place.azure: // emulators use this code for everything
 		return s.denied(a)
 	case words[a.ErrorCode] != "":
 		return fmt.Errorf("%s (%s)", words[a.ErrorCode], a.ErrorCode)
