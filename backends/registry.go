@@ -23,6 +23,9 @@ type Scheme struct {
 	// Open opens a Backend for a URL. It is called again after a Retryable error. ctx ends with the
 	// call.
 	Open func(ctx context.Context, t Target) (Opened, error)
+	// Buckets, if not nil, returns the names of the buckets that the credentials give access to, for
+	// a URL without a bucket.
+	Buckets func(ctx context.Context, t Target) ([]string, error)
 }
 
 // Param describes one parameter of a URL.
@@ -125,6 +128,22 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	}
 	s.dir = strings.HasSuffix(target.Path, "/") || s.self == ""
 	return s, nil
+}
+
+// Buckets returns the names of the buckets that the credentials give access to, for a URL without a
+// bucket, such as gs://. ok is false for other URLs, and if the protocol cannot list buckets.
+func (r *Registry) Buckets(ctx context.Context, rawURL string, opts Options) (names []string, ok bool, err error) {
+	scheme, target, err := r.parse(rawURL)
+	if err != nil || scheme.Buckets == nil || target.Host != "" || target.Path != "" {
+		return nil, false, err
+	}
+	s := newStore(scheme.Name+"://", opts)
+	s.scheme, target.Options = scheme, opts
+	err = s.retry(ctx, "list", "", func(ctx context.Context, _ *stallDetector) error {
+		names, err = scheme.Buckets(ctx, target)
+		return err
+	})
+	return names, true, err
 }
 
 // parse splits a URL. Its errors never repeat text that may be a secret.

@@ -27,6 +27,7 @@ func Scheme() backends.Scheme {
 		},
 		Credentials: "Set GOOGLE_APPLICATION_CREDENTIALS to a file with a service account or a workload identity, mount a file of this name, give the machine or the pod a service account, or add ?anonymous=true for a public bucket.",
 		Open:        open,
+		Buckets:     listBuckets,
 	}
 }
 
@@ -48,9 +49,6 @@ var projectForm = regexp.MustCompile(`^[A-Za-z0-9.:_-]+$`)
 func parse(t backends.Target) (settings, error) {
 	invalid := func(format string, args ...any) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
-	}
-	if t.User != "" || !bucketForm.MatchString(t.Host) {
-		return invalid("a gs URL starts with the bucket, of 3 or more letters a-z, digits, \"-\", \"_\" and \".\", as in gs://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{caBundle: t.Params.Get("ca-bundle"), userProject: t.Params.Get("user-project")}
 	if c.caBundle == "" {
@@ -121,22 +119,35 @@ func getenv(opts backends.Options, name string) string {
 }
 
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
-	set, err := parse(t)
+	if t.User != "" || !bucketForm.MatchString(t.Host) {
+		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "",
+			"a gs URL starts with the bucket, of 3 or more letters a-z, digits, \"-\", \"_\" and \".\", as in gs://bucket/directory/; set the server with ?endpoint=")
+	}
+	b, err := newBucket(t)
 	if err != nil {
 		return backends.Opened{}, err
+	}
+	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+}
+
+// newBucket returns the bucket of a target without sending a request.
+func newBucket(t backends.Target) (*bucket, error) {
+	set, err := parse(t)
+	if err != nil {
+		return nil, err
 	}
 	transport, err := objectstore.NewTransport(set.caBundle)
 	if err != nil {
-		return backends.Opened{}, err
+		return nil, err
 	}
 	httpClient, err := objectstore.NewClient(set.endpoint, transport)
 	if err != nil {
-		return backends.Opened{}, err
+		return nil, err
 	}
 	b := &bucket{name: t.Host, log: t.Log, credentials: newCredentials(t.Options, set.anonymous, transport)}
 	b.client = client{http: httpClient, base: *set.endpoint, credentials: b.credentials, userProject: set.userProject}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
-	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+	return b, nil
 }

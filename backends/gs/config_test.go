@@ -47,7 +47,7 @@ func TestBucketNames(t *testing.T) {
 	for host, ok := range map[string]bool{
 		"bucket": true, "my_bucket-1": true, "example.com": true, "ab": false, "": false, "Bucket": false, "bucket:80": false, "-bucket": false,
 	} {
-		if _, err := parse(backends.Target{Host: host, Params: make(url.Values)}); (err == nil) != ok {
+		if _, err := open(t.Context(), backends.Target{Host: host, Params: make(url.Values)}); (err == nil) != ok {
 			t.Errorf("bucket %q: %v, want success %t", host, err, ok)
 		}
 	}

@@ -185,7 +185,7 @@ func (b *bucket) sentence(err error) error {
 	case a.status == http.StatusNotFound:
 		return errors.New("no such object")
 	case a.kind() == backends.Permission && a.token == "":
-		return errors.New("the bucket is not public, so requests need credentials")
+		return errors.New("access without credentials is denied")
 	case a.status == http.StatusUnauthorized:
 		return errors.New("the access token has expired or was revoked")
 	case a.status == http.StatusPreconditionFailed:

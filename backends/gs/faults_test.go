@@ -323,7 +323,7 @@ func TestErrorsOfTheServer(t *testing.T) {
 	}{
 		{"gs://nobucket/", nil, backends.NotExist, `bucket "nobucket" does not exist`},
 		{"gs://test/", nil, backends.NotExist, "no such object"},
-		{"gs://test/?anonymous=true", nil, backends.Permission, "not public"},
+		{"gs://test/?anonymous=true", nil, backends.Permission, "access without credentials is denied"},
 		{"gs://test/", []string{none, "NO_GCE_CHECK=true"}, backends.Permission, "no credentials were found"},
 		{"gs://test/", []string{none, "GCE_METADATA_HOST=127.0.0.1:1"}, backends.Permission, "no credentials were found (the metadata server: "},
 		{"gs://test/", []string{none + "/no/such/file"}, backends.Permission, "cannot read the file in GOOGLE_APPLICATION_CREDENTIALS: no such file"},

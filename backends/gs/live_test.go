@@ -92,7 +92,7 @@ func TestContract(t *testing.T) {
 		changed []string
 		opts    conformance.Options
 	}{
-		{"service account", false, nil, conformance.Options{Unfit: unfit}},
+		{"service account", false, nil, conformance.Options{MaxSize: 3*partSize + 1<<20, Unfit: unfit}},
 		{"workload identity over https", true, []string{identity}, short},
 		{"metadata server", false, []string{"GOOGLE_APPLICATION_CREDENTIALS="}, short},
 	} {

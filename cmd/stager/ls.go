@@ -17,6 +17,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/all"
 )
 
 var errNothing = errors.New("there is no object here")
@@ -34,7 +35,9 @@ func (lsCmd) Help() string {
 
     stager ls s3://bucket/train/
     stager ls -o json hdfs://namenode:8020/train/ | jq .key
-    stager ls --total /mnt/pvc/data`
+    stager ls --total /mnt/pvc/data
+
+Without a bucket, as in gs://, prints the buckets of the project.`
 }
 
 // listed is an object as ls --json prints it.
@@ -47,6 +50,9 @@ type listed struct {
 }
 
 func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
+	if names, ok, err := c.buckets(ctx, log); ok || err != nil {
+		return errors.Join(err, c.showBuckets(names))
+	}
 	store, err := c.open(ctx, c.URL, log)
 	if err != nil {
 		return err
@@ -94,6 +100,33 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		_, err = fmt.Fprintf(out, "%s %s, %s (%d bytes)\n", humanize.Comma(int64(objects)), what, humanize.IBytes(uint64(bytes)), bytes)
 	}
 	return err
+}
+
+// buckets returns the buckets of a URL without one. ok is false for other locations.
+func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (names []string, ok bool, err error) {
+	at, err := asURL(c.URL)
+	if err != nil {
+		return nil, false, err
+	}
+	return all.Registry().Buckets(ctx, at, c.options(log))
+}
+
+// showBuckets prints the URLs of buckets, each on its line.
+func (c lsCmd) showBuckets(names []string) error {
+	scheme, _, _ := strings.Cut(c.URL, "://")
+	for _, name := range names {
+		at := scheme + "://" + name + "/"
+		var err error
+		if c.json() {
+			err = json.NewEncoder(os.Stdout).Encode(map[string]string{"bucket": at})
+		} else {
+			_, err = fmt.Println(at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // totalled is what ls --total --json prints.
