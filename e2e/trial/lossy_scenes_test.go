@@ -237,7 +237,8 @@ func runOutput(s *stage) (int, error) {
 				break
 			}
 			dir := s.mnt + "/out/step-" + step
-			if err := errors.Join(writeBodies(dir, step), syncTree(dir), syncDirectory(s.mnt+"/out")); err != nil {
+			// The output itself must outlive a loss of power for what is held in it to be found.
+			if err := errors.Join(writeBodies(dir, step), syncTree(dir), syncDirectory(s.mnt+"/out"), syncDirectory(s.mnt)); err != nil {
 				if s.brief {
 					return nil // the fault is the trainer's
 				}
