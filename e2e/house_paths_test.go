@@ -37,6 +37,7 @@ var pathsAllowed = map[string]struct {
 	"stager/checkpoint/ioclass.go": {
 		[]string{"os.ReadDir(", "os.ReadFile("}, "files of the kernel's",
 	},
+	"stager/checkpoint/member_scan.go":  {[]string{"root.OpenFile("}, "a trainer's file, opened for its birth time alone (O_PATH), without following a link"},
 	"stager/checkpoint/mirror.go":       {[]string{"root.OpenFile("}, "files of an output, opened without following a link or blocking"},
 	"stager/checkpoint/pushfiles.go":    {[]string{"os.MkdirAll(", "os.OpenRoot("}, "a directory of this user alone"},
 	"stager/checkpoint/readplain.go":    {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},

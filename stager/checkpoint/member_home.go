@@ -198,6 +198,21 @@ func (m *member) at(t time.Time) (view string) {
 	return view
 }
 
+// divided returns when the files on the volume were last divided by the start of this run, another
+// view or a restore. All files that appeared since belong together.
+func (m *member) divided() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.home.Since
+	if n := len(m.home.Positions); n > 0 && m.home.Positions[n-1].Since.After(last) {
+		last = m.home.Positions[n-1].Since
+	}
+	if n := len(m.home.Restarts); n > 0 && m.home.Restarts[n-1].Since.After(last) {
+		last = m.home.Restarts[n-1].Since
+	}
+	return last
+}
+
 // resolve returns the first view for files that appeared before any view, and its argument for
 // others.
 func (m *member) resolve(view string) string {

@@ -2,7 +2,11 @@ package checkpoint
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
@@ -38,8 +42,8 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 			continue
 		}
 		at := f.modified() // not the change time, which changes when links are made and removed
-		if at.Before(m.since()) {
-			at = changeTime(info) // it was copied with its times
+		if at.Before(m.divided()) {
+			at = appeared(t.root, f, info, m.since())
 		}
 		if first.IsZero() || at.Before(first) {
 			first = at
@@ -59,6 +63,29 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	}
 	m.sighted(e.step)
 	m.rounds.note(e.step, files, first)
+}
+
+// appeared returns when a file came to the volume. Its modification time may be from before: it was
+// copied with its times. Without a birth time, as on older file systems, only a file that is older
+// than this run of the pod is known to be a copy.
+func appeared(root *os.Root, f local, info fs.FileInfo, since time.Time) time.Time {
+	at := f.modified()
+	file, err := root.OpenFile(f.Path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		var st unix.Statx_t
+		err = unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st)
+		_ = file.Close() // opened for its state
+		if born := time.Unix(st.Btime.Sec, int64(st.Btime.Nsec)); err == nil && st.Mask&unix.STATX_BTIME != 0 {
+			if born.After(at) {
+				return born
+			}
+			return at
+		}
+	}
+	if at.Before(since) {
+		return changeTime(info)
+	}
+	return at
 }
 
 // newestOf returns the latest modification time of files.

@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -121,4 +123,39 @@ func TestRestoredIsRecorded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Trainers copy files with their times into each checkpoint, such as the configuration of a model.
+// Such a file is older than the run that saves it, and does not make the checkpoint one of an
+// earlier run.
+func TestCopiedFilesBelongToTheRunThatSavesThem(t *testing.T) {
+	for name, divide := range map[string]func(g *gang){
+		"restore": func(g *gang) { g.restart(1) },
+		"members": func(g *gang) { g.newPod(1); time.Sleep(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b := mem.New()
+				g := joinedGang(t, b, 2, podsOf)
+				g.save("1")
+				g.waitFor(1)
+				divide(g)
+				for n, dir := range g.dirs {
+					at := filepath.Join(dir, "step-2")
+					write(t, at, shardOf(n, "2"))
+					old := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+					if err := os.Chtimes(filepath.Join(at, "shared.json"), old, old); err != nil {
+						t.Fatal(err)
+					}
+					write(t, at, map[string]string{markerName: ""})
+				}
+				g.waitFor(2)
+				files, err := restoreOf(t, b, 2, AnyNode)
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "step 2", files, together(2, "2"))
+			})
+		})
+	}
 }
