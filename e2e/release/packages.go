@@ -25,12 +25,12 @@ func (r *release) packageVersion() string { return strings.Replace(r.Version, "-
 // installed returns the files of a package. Debian and Red Hat differ in where zsh finds completions.
 func (r *release) installed(binary []byte, zsh string) []image.File {
 	files := []image.File{{Path: "usr/bin/stager", Mode: 0o755, Body: binary}}
-	for shell, path := range map[string]string{
-		"bash": "usr/share/bash-completion/completions/stager",
-		"fish": "usr/share/fish/vendor_completions.d/stager.fish",
-		"zsh":  "usr/share/zsh/" + zsh + "/_stager",
+	for _, c := range []struct{ shell, path string }{
+		{"bash", "usr/share/bash-completion/completions/stager"},
+		{"fish", "usr/share/fish/vendor_completions.d/stager.fish"},
+		{"zsh", "usr/share/zsh/" + zsh + "/_stager"},
 	} {
-		files = append(files, image.File{Path: path, Mode: 0o644, Body: r.completions[shell]})
+		files = append(files, image.File{Path: c.path, Mode: 0o644, Body: r.completions[c.shell]})
 	}
 	return files
 }
