@@ -57,7 +57,7 @@ class batches:  # lower case: used like a function
 
     @property
     def samples_seen(self) -> int:
-        return self._feed.samples_seen
+        return self._feed.seen()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position behind the last batch, as JSON to keep with a checkpoint."""
@@ -78,10 +78,10 @@ def run(feed: Feed, number: int, of: Iterator[tuple[Any, list[Tag]]]) -> Iterato
             feed.use()
             batch = next(of, None)
             if batch is None:
-                feed.finish()
+                feed.finish(now=False)
                 return
             feed.yielded(batch[1])
             yield batch[0]
     finally:
-        if feed.number == number:
+        if feed.number == number and not feed.ending:
             feed.leave()

@@ -6,6 +6,7 @@ that is killed loses nothing, leases end at once with the training process, and 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import http.client
 import os
@@ -84,7 +85,8 @@ class Feed:
         self.open: dict[Key, _Open] = {}
         self.ended, self.active = False, False
         self.failure: StagerError | None = None
-        self.pending: list[Tag] = []  # of the batch that the trainer has
+        self.pending: collections.deque[list[Tag]] = collections.deque()  # of the batches that were requested and not used
+        self.ahead, self.ending = 0, False  # how many batches the trainer requests early; it has requested the end
         self.waiting = 0.0  # since when the trainer waits for a batch
         self.base: dict[str, Any] | None = None  # cursor at the start
         self.done: dict[int, set[int]] = {}  # finished positions by epoch
@@ -107,6 +109,8 @@ class Feed:
         """Begins a pass over the current epoch, and returns its number."""
         self.own()
         self.start()
+        if self.ending:
+            self.finish()
         self.leave()
         with self.cond:
             self.number += 1
@@ -195,15 +199,15 @@ class Feed:
 
     def yielded(self, tags: list[Tag]) -> None:
         """Notes the samples of the batch that the trainer gets."""
-        self.pending = tags
-        self.samples_seen += sum(1 for _, i, _ in tags if i >= 0)
+        self.pending.append(tags)
+        self.samples_seen += _count(tags)
         self.waiting = 0.0
 
     def use(self) -> None:
-        """Notes that the trainer has used its batch: it requests the next one."""
+        """Notes that the trainer has used its batch: it requests the next one, or the one that is ahead batches later."""
         self.waiting = time.monotonic()
         with self.cond:
-            tags, self.pending = self.pending, []
+            tags = [t for _ in range(len(self.pending) - self.ahead) for t in self.pending.popleft()]
             finished = self._mark(tags, {o.number: o for o in self.open.values()})
             for o in finished:
                 self.done.setdefault(o.key[0], set()).add(o.key[1])
@@ -223,8 +227,23 @@ class Feed:
                     of[n].total = total
         return [o for o in touched.values() if o.total >= 0 and len(o.used) >= o.total]
 
-    def finish(self) -> None:
-        """Ends a pass whose samples were all used: also those that the loader left out, as it leaves out an incomplete last batch."""
+    def _in_hand(self) -> list[Tag]:
+        """Returns the samples of the batch that the trainer has, without those that it only requested early."""
+        batches = list(self.pending) if self.ending else list(self.pending)[: max(len(self.pending) - self.ahead, 0)]
+        return [t for tags in batches for t in tags]
+
+    def seen(self) -> int:
+        """Returns how many samples the trainer was given since the job began."""
+        return self.samples_seen - sum(map(_count, self.pending)) + _count(self._in_hand())
+
+    def finish(self, now: bool = True) -> None:
+        """Ends a pass whose samples were all used: also those that the loader left out, as it leaves out an incomplete last batch.
+        A trainer that requests the end early uses the last batches first: then the pass ends with the next call."""
+        if self.ahead and not now:
+            self.ending = True
+            return
+        self.ending = False
+        self.pending.clear()
         with self.cond:
             rest, self.active = list(self.open.values()), False
             for o in rest:
@@ -240,7 +259,11 @@ class Feed:
         if self.pid != os.getpid() or not self.active:
             return
         with self.cond:
-            self.active, self.pending = False, self._keep(self.pending)
+            self.active = False
+            self._keep(self._in_hand())
+            self.samples_seen = self.seen()
+            self.pending.clear()
+            self.ending = False
             rest, self.open = list(self.open.values()), {}
             self.cond.notify_all()
         patience, self.acker.patience = self.acker.patience, 1.0
@@ -250,14 +273,13 @@ class Feed:
                 self._end(o.lease, "ack" if done else "return", o.shard)
         self.acker.patience = patience
 
-    def _keep(self, tags: list[Tag]) -> list[Tag]:
+    def _keep(self, tags: list[Tag]) -> None:
         """Keeps which samples of open shards were used."""
         for o in self._mark(tags, {o.number: o for o in self.open.values()}):
             self.done.setdefault(o.key[0], set()).add(o.key[1])
         for key, o in self.open.items():
             if o.used and key[1] not in self.done.get(key[0], ()):
                 self.known[key] = o.used
-        return []
 
     def state(self) -> dict[str, Any]:
         """Returns the position behind the batch that the trainer has, as JSON."""
@@ -265,7 +287,7 @@ class Feed:
         with self.cond:
             open_ = {o.number: set(o.used) for o in self.open.values()}
             totals = {o.number: o.total for o in self.open.values()}
-            for n, i, total in self.pending:
+            for n, i, total in self._in_hand():
                 if n in open_:
                     totals[n] = max(totals[n], total)
                     if i >= 0:
@@ -284,7 +306,7 @@ class Feed:
                 cursor.pop(gone, None)
         partial = {key: of for key, of in partial.items() if key[0] >= self.epoch}
         return {
-            "stager": 1, "input": self.input, "samples_seen": self.samples_seen, "cursor": cursor,
+            "stager": 1, "input": self.input, "samples_seen": self.seen(), "cursor": cursor,
             "partial": [[epoch, position, of] for (epoch, position), of in sorted(partial.items())],
         }  # fmt: skip
 
@@ -314,6 +336,10 @@ class Feed:
             for epoch, position, of in s["partial"]:
                 self.known.setdefault((epoch, position), set()).update(numbers(of))
         self.epoch, self.samples_seen = self.base["epoch"], every[0]["samples_seen"]
+
+
+def _count(tags: list[Tag]) -> int:
+    return sum(1 for _, i, _ in tags if i >= 0)
 
 
 def _is_state(s: Any) -> bool:

@@ -186,7 +186,7 @@ class _Loader:
     @property
     def samples_seen(self) -> int:
         """The number of samples that this process was given since the job began, for stager.commit."""
-        return self._stager.feed().samples_seen
+        return self._stager.feed().seen()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position behind the last batch, as JSON to keep with a checkpoint."""

@@ -273,6 +273,69 @@ class DistributedCheckpoints(Case):
         self.assertEqual(len(writer.calls), 1)
 
 
+class Lightning(Case):
+    """A trainer that requests a batch before it has used the one before."""
+
+    def setUp(self):
+        super().setUp()
+        io = type("IO", (), {"save_checkpoint": lambda self, checkpoint, path, options: self.saved.append(path), "saved": []})
+        names = ("lightning", "lightning.pytorch", "lightning.pytorch.plugins", "lightning.pytorch.plugins.io")
+        with mock.patch.dict(sys.modules, {name: mock.Mock(Callback=object, TorchCheckpointIO=io) for name in names}):
+            sys.modules.pop("stager.lightning", None)
+            import stager.lightning
+        self.lightning = stager.lightning
+
+    def early(self, fake):
+        data = stager.batches("train", 2, socket=fake.path)
+        callback = self.lightning.Callback(types.SimpleNamespace(_stager=types.SimpleNamespace(feed=lambda: data._feed)))
+        callback.setup(types.SimpleNamespace(world_size=1), None, "fit")
+        return data, callback
+
+    def test_batch_is_used_when_the_next_but_one_is_requested(self):
+        fake = self.fake(2, 2, 2)
+        data, callback = self.early(fake)
+        passing, seen = iter(data), []
+        next(passing)
+        for want in ([], [0], [0, 1]):  # with the batch after it in the trainer's hands, or the end
+            next(passing, None)
+            seen.append((sorted(fake.acked) == want, data.samples_seen, callback.state_dict()["samples_seen"]))
+        self.assertEqual(seen, [(True, 2, 2), (True, 4, 4), (True, 6, 6)])
+        callback.on_train_epoch_end(None, None)
+        self.assertEqual((sorted(fake.acked), data.epoch), ([0, 1, 2], 1))
+
+    def test_position_is_behind_the_batch_that_was_used(self):
+        for at in range(1, 5):
+            fake = Fake(os.path.join(self.dir, f"{at}.sock"), [lines(self.dir, f"{n}.jsonl", 3) for n in range(3)])
+            data, callback = self.early(fake)
+            passing, used = iter(data), []
+            requested = [next(passing)]
+            for _ in range(at):
+                used += [s["name"] for s in requested.pop(0)]
+                requested += [batch for batch in [next(passing, None)] if batch]
+            again, callback_of_again = self.early(fake)
+            state = json.loads(json.dumps(callback.state_dict()))
+            passing.close()
+            callback_of_again.load_state_dict(state)
+            self.assertEqual(again.samples_seen, len(used))
+            used += [s["name"] for batch in again for s in batch]
+            self.assertEqual((len(used), len(set(used))), (9, 9))
+            fake.shutdown()
+            fake.server_close()
+
+    def test_several_processes_are_refused(self):
+        callback = self.early(self.fake(1))[1]
+        with self.assertRaisesRegex(stager.UsageError, "this job has 2"):
+            callback.setup(types.SimpleNamespace(world_size=2), None, "fit")
+
+    def test_each_written_step_is_committed_once(self):
+        plugin = self.lightning.CheckpointIO("ckpt")
+        plugin.checkpoint = mock.Mock()
+        for name in ("step=5.ckpt", "last.ckpt", "epoch=0.ckpt"):
+            plugin.save_checkpoint({"global_step": 5, "callbacks": {"stager": {"samples_seen": 20}}}, os.path.join(self.dir, name))
+        plugin.checkpoint.commit.assert_called_once_with(os.path.join(self.dir, "step=5.ckpt"), step=5, samples_seen=20, all_nodes=True)
+        self.assertEqual(len(plugin.saved), 3)
+
+
 class Trainer(Case):
     def test_callback_commits_and_saves_at_a_notice(self):
         from stager import hf
