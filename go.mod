@@ -13,21 +13,32 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/dustin/go-humanize v1.1.0
 	github.com/fsnotify/fsnotify v1.10.1
-	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.20.1
 	github.com/lmittmann/tint v1.2.1
 	github.com/minio/crc64nvme v1.1.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/vbauerster/mpb/v8 v8.9.3
-	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	golang.org/x/time v0.16.0
 	k8s.io/apimachinery v0.37.2
-	pgregory.net/rapid v1.3.0
-	sigs.k8s.io/yaml v1.6.0
+)
+
+// Two YAML libraries. The first keeps what the second loses; the second reads what a cluster reads.
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // nodes with lines and comments: plans, prices and edited manifests
+	sigs.k8s.io/yaml v1.6.0 // YAML as Kubernetes reads it, by JSON: one conversion in inject, and the types of k8s.io/api in tests
+)
+
+// Only for tests beside the code that they test, which no second module can hold. The product does
+// not contain them, and a house test asks for a reason beside each.
+require (
+	github.com/evanphx/json-patch/v5 v5.9.11 // applies the JSON patches of the webhook as an API server does
+	github.com/google/go-cmp v0.7.0 // shows how two values differ
+	k8s.io/api v0.37.2 // decodes what is injected and generated into Kubernetes' own types, strictly
+	pgregory.net/rapid v1.3.0 // searches and shrinks sequences of operations
 )
 
 require (
@@ -98,10 +109,8 @@ require (
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity v1.13.1
 	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob v1.6.4
 	github.com/cloudsoda/go-smb2 v0.0.0-20260803221621-0b399b9d036c
-	github.com/evanphx/json-patch/v5 v5.9.11
 	github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
 	golang.org/x/oauth2 v0.37.0
-	k8s.io/api v0.37.2
 )
 
 require (

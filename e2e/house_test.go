@@ -315,3 +315,27 @@ func TestModulesAreNotReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A module that only tests need is in go.mod because it is needed beside the code that it tests.
+// The line says what for.
+func TestModulesOfTestsHaveAReason(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./cmd/...")
+	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	product := strings.Fields(string(out))
+	text, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(product, "golang.org/x/sys") {
+		t.Fatalf("the modules of the product are %q, want golang.org/x/sys among them", product)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require |\t)(\S+) v\S+(.*)$`).FindAllStringSubmatch(string(text), -1) {
+		if !slices.Contains(product, m[1]) && strings.TrimSpace(m[2]) == "" {
+			t.Errorf("go.mod: %s is only for tests and has no reason beside it", m[1])
+		}
+	}
+}
