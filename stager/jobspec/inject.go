@@ -69,7 +69,20 @@ func (in *injector) inject(file []byte) (*Result, error) {
 		in.result.Objects = append(in.result.Objects, part.result.Objects...)
 		in.pods = append(in.pods, part.pods...)
 	}
-	return in.end(bytes.Join(texts, nil))
+	return in.end(joined(texts))
+}
+
+// joined returns the concatenated texts. The result of a large file is so large that a single
+// processor would spend most of the time waiting for memory.
+func joined(texts [][]byte) []byte {
+	starts, size := make([]int, len(texts)), 0
+	for i, text := range texts {
+		starts[i] = size
+		size += len(text)
+	}
+	out := make([]byte, size)
+	inParallel(len(texts), func(i int) { copy(out[starts[i]:], texts[i]) })
+	return out
 }
 
 // inParallel calls work for all numbers below n, concurrently on all processors.

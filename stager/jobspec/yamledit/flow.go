@@ -106,6 +106,11 @@ func (p *parser) flowPlain(n *Node) {
 	}
 	for p.at < len(p.src) {
 		c := p.src[p.at]
+		if classes[c] == anywhere {
+			p.at++
+			n.End = p.at
+			continue
+		}
 		if flowToken(c) {
 			return
 		}

@@ -161,7 +161,9 @@ func (p *parser) line() []byte {
 
 // nextLine advances to the start of the next line.
 func (p *parser) nextLine() {
-	if end := bytes.IndexByte(p.src[p.at:], '\n'); end >= 0 {
+	if p.peek() == '\n' {
+		p.at++
+	} else if end := bytes.IndexByte(p.src[p.at:], '\n'); end >= 0 {
 		p.at += end + 1
 	} else {
 		p.at = len(p.src)
@@ -192,9 +194,11 @@ func (p *parser) ended() bool {
 
 // blanks skips spaces and tabs.
 func (p *parser) blanks() {
-	for p.peek() == ' ' || p.peek() == '\t' {
-		p.at++
+	at := p.at
+	for at < len(p.src) && blank(p.src[at]) {
+		at++
 	}
+	p.at = at
 }
 
 // lineBreaks reports whether the line ends here.
@@ -225,7 +229,7 @@ func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r'
 func (p *parser) toToken() {
 	for p.at < len(p.src) {
 		p.blanks()
-		if !p.lineEnds() || p.at >= len(p.src) {
+		if p.peek() > '#' || !p.lineEnds() || p.at >= len(p.src) {
 			return
 		}
 		p.nextLine()
@@ -380,17 +384,20 @@ func (p *parser) isKey() bool {
 	case '[', '{', '*', '&', '!', '|', '>', '%', '@', '`', ',', ']', '}', '#':
 		return false
 	}
-	for i := p.at; i < len(p.src); i++ {
-		switch p.src[i] {
+	for i, c := range p.src[p.at:] {
+		if c > ':' {
+			continue
+		}
+		switch at := p.at + i; c {
 		case '\n':
 			return false
 		case ':':
-			if space(p.byteAt(i + 1)) {
-				p.colon = i
+			if space(p.byteAt(at + 1)) {
+				p.colon = at
 				return true
 			}
 		case '#':
-			if i > p.at && blank(p.src[i-1]) {
+			if i > 0 && blank(p.src[at-1]) {
 				return false
 			}
 		}

@@ -278,7 +278,7 @@ func (w *writer) text(s string, flow bool) {
 	switch {
 	case !w.json && Plain(s, flow):
 		w.writeString(s)
-	case !w.json && strings.Contains(s, `"`) && !strings.ContainsAny(s, `'\`) && strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0:
+	case !w.json && strings.Contains(s, `"`) && !strings.ContainsAny(s, `'\`) && allPrintable(s, false):
 		w.writeByte('\'')
 		w.writeString(s)
 		w.writeByte('\'')
@@ -293,7 +293,18 @@ func literal(s string) bool {
 	if !ended || body == "" || strings.HasSuffix(body, "\n") || strings.ContainsAny(s[:1], " \n") {
 		return false
 	}
-	return strings.Contains(body, "\n") && strings.IndexFunc(s, func(r rune) bool { return r != '\n' && !printable(r) }) < 0
+	return strings.Contains(body, "\n") && allPrintable(s, true)
+}
+
+// allPrintable reports whether no character of a text needs an escape. Line feeds need none if lines
+// is true.
+func allPrintable(s string, lines bool) bool {
+	for _, r := range s {
+		if !printable(r) && !(lines && r == '\n') {
+			return false
+		}
+	}
+	return true
 }
 
 // printable reports whether a character needs no escape.

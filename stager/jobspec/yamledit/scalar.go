@@ -10,6 +10,9 @@ func (p *parser) quoted(n *Node) {
 	n.Kind, n.Start = Scalar, p.at
 	quote := p.peek()
 	for p.at++; ; p.at++ {
+		for p.at < len(p.src) && classes[p.src[p.at]] == anywhere {
+			p.at++
+		}
 		switch {
 		case p.at >= len(p.src):
 			p.fail(n.Start, "this quote is not closed")
