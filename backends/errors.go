@@ -175,3 +175,12 @@ type inWords struct {
 
 func (e *inWords) Error() string { return e.words }
 func (e *inWords) Unwrap() error { return e.err }
+
+// LocalError is a failure of the local source or destination of bytes, not of the store. It is
+// never retried.
+type LocalError struct{ Err error }
+
+func (e *LocalError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *LocalError) Unwrap() error { return e.Err }

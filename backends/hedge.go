@@ -73,81 +73,99 @@ func (h *hedge) take() bool {
 // errHedged cancels the request that lost the race.
 var errHedged = errors.New("the hedged request finished first")
 
-// openRange calls the backend's OpenRange, hedged where allowed.
-func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error) {
-	if s.hedge == nil {
-		return s.backend.OpenRange(ctx, obj, off, n)
-	}
-	asked := time.Now()
-	body, err := s.race(ctx, asked, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
+// hedger opens ranges with hedged requests.
+type hedger struct {
+	*hedge
+	requests *semaphore // grants the second request
+	count    func(answered string)
+}
+
+// openFunc opens a range.
+type openFunc func(ctx context.Context) (io.ReadCloser, error)
+
+// open calls ask, and calls it again if the response is late. The result obeys ctx.
+func (h *hedger) open(ctx context.Context, ask openFunc) (io.ReadCloser, error) {
+	r := &race{hedger: h, ctx: ctx, ask: ask, asked: time.Now(), second: make(chan io.ReadCloser, 1)}
+	body, err := r.run()
 	if err == nil {
-		s.hedge.responded(time.Since(asked))
+		h.responded(time.Since(r.asked))
 	}
 	return body, err
 }
 
-// race sends a request and, if the response is late, a second one. The result obeys ctx.
-func (s *Store) race(ctx context.Context, asked time.Time, ask func(context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	var (
-		mu        sync.Mutex // guards the variables below
-		over      bool       // one of the requests has succeeded
-		timer     *time.Timer
-		endSecond context.CancelCauseFunc
-	)
-	first, endFirst := context.WithCancelCause(ctx)
-	second := make(chan io.ReadCloser, 1)
-	again := func() {
-		mu.Lock()
-		if over {
-			mu.Unlock()
-			return
-		}
-		wait := s.hedge.patience(time.Since(asked))
-		if wait <= 0 && !s.requests.spare(s.hedge.take) {
-			wait = s.hedge.patience(0)
-		}
-		if wait > 0 {
-			timer.Reset(wait)
-			mu.Unlock()
-			return
-		}
-		var now context.Context
-		now, endSecond = context.WithCancelCause(ctx)
-		mu.Unlock()
-		body, err := ask(now)
-		s.requests.unspare(err)
-		mu.Lock()
-		won := err == nil && !over
-		over = over || won
-		mu.Unlock()
-		answered := "first"
-		switch {
-		case won:
-			answered = "second"
-			second <- body
-			endFirst(errHedged)
-		case err == nil:
-			body.Close() //nolint:errcheck // nobody reads it
-		}
-		s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
-	}
-	mu.Lock()
-	timer = time.AfterFunc(s.hedge.patience(0), again)
-	mu.Unlock()
-	body, err := ask(first)
-	mu.Lock()
-	timer.Stop()
-	lost, end := over, endSecond
-	over = true
-	mu.Unlock()
+// race is a read that is requested once or twice. Its first success is the result.
+type race struct {
+	*hedger
+	ctx    context.Context //nolint:containedctx // of both requests
+	ask    openFunc
+	asked  time.Time          // when the first request was sent
+	second chan io.ReadCloser // the response to the second request, if it won
+
+	mu                  sync.Mutex // guards the fields below
+	over                bool       // one of the requests has succeeded
+	timer               *time.Timer
+	endFirst, endSecond context.CancelCauseFunc
+}
+
+// run sends the first request and returns the response of the winner.
+func (r *race) run() (io.ReadCloser, error) {
+	first, endFirst := context.WithCancelCause(r.ctx)
+	r.mu.Lock()
+	r.endFirst = endFirst
+	r.timer = time.AfterFunc(r.patience(0), r.hedgeIfLate)
+	r.mu.Unlock()
+	body, err := r.ask(first)
+	r.mu.Lock()
+	r.timer.Stop()
+	lost, endSecond := r.over, r.endSecond
+	r.over = true
+	r.mu.Unlock()
 	if lost {
 		if err == nil {
 			body.Close() //nolint:errcheck // it was answered as well, but later
 		}
-		return <-second, nil
+		return <-r.second, nil
 	}
-	if end != nil {
-		end(errHedged)
+	if endSecond != nil {
+		endSecond(errHedged)
 	}
 	return body, err
+}
+
+// hedgeIfLate sends the second request if the response is late and the budget allows it. Otherwise
+// it runs again later.
+func (r *race) hedgeIfLate() {
+	r.mu.Lock()
+	if r.over {
+		r.mu.Unlock()
+		return
+	}
+	wait := r.patience(time.Since(r.asked))
+	if wait <= 0 && !r.requests.spare(r.take) {
+		wait = r.patience(0)
+	}
+	if wait > 0 {
+		r.timer.Reset(wait)
+		r.mu.Unlock()
+		return
+	}
+	var ctx context.Context
+	ctx, r.endSecond = context.WithCancelCause(r.ctx)
+	r.mu.Unlock()
+	body, err := r.ask(ctx)
+	r.requests.unspare(err)
+	r.mu.Lock()
+	won := err == nil && !r.over
+	r.over = r.over || won
+	r.mu.Unlock()
+	switch {
+	case won:
+		r.second <- body
+		r.endFirst(errHedged)
+		r.count("second")
+		return
+	case err == nil:
+		body.Close() //nolint:errcheck // nobody reads it
+	}
+	r.count("first")
 }

@@ -1,9 +1,13 @@
 package backends
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 )
+
+// remindAfter is the interval of repeated log lines about a failing store or request.
+const remindAfter = 30 * time.Second
 
 // outage tracks the time in which a Store and its Subs get no response. It reduces the failures of
 // all requests to a few log lines: one when the outage starts, one every half minute, and one when
@@ -53,4 +57,29 @@ func (o *outage) responding(asked time.Time) (away time.Duration) {
 	}
 	away, o.since = time.Since(o.since), time.Time{}
 	return away
+}
+
+// failureLog decides at which level the failed attempts of one request are logged.
+type failureLog struct {
+	outage   *outage   // of the store
+	silent   time.Time // last response
+	failed   time.Time // first failure since then
+	reported time.Time // last warning
+}
+
+// level returns the level for the failure of an attempt. It is the given number of failures in a
+// row, of which two are not worth a warning.
+func (f *failureLog) level(failures int, tried outcome) slog.Level {
+	if failures == 1 {
+		f.silent, f.failed = tried.asked, time.Now()
+		if tried.moved {
+			f.silent = f.failed
+		}
+	}
+	if failures >= 3 && time.Since(f.reported) >= remindAfter {
+		if f.reported = time.Now(); f.outage.fails(f.silent, f.failed) {
+			return slog.LevelWarn
+		}
+	}
+	return slog.LevelDebug
 }

@@ -6,30 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"sync"
-	"unsafe"
 )
-
-// Buffers between the network and the file. They are page-aligned. Writes of whole buffers start at
-// multiples of the buffer size if the range does, so direct I/O needs no extra copy.
-const (
-	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for ranges up to this size, and for all when the limit exceeds boundStart
-	tinyBuffer  = 16 << 10 // for short ranges with hundreds of requests
-	few         = 64       // fewer requests than this count as few
-	pageSize    = 4 << 10
-)
-
-var largeBuffers, smallBuffers, tinyBuffers = bufferPool(largeBuffer), bufferPool(smallBuffer), bufferPool(tinyBuffer)
-
-func bufferPool(size int) *sync.Pool {
-	return &sync.Pool{New: func() any {
-		raw := make([]byte, size+pageSize)
-		skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & (pageSize - 1))
-		buf := raw[skip : skip+size : skip+size]
-		return &buf
-	}}
-}
 
 // ReadRange copies n bytes of obj starting at off, or the rest if n < 0, to the same offsets of
 // dst. It resumes where a stream broke. If sum is not nil, it receives each byte once, in order.
@@ -81,6 +58,14 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	return reported, err
 }
 
+// openRange calls the backend's OpenRange, hedged where allowed.
+func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error) {
+	if s.hedge == nil {
+		return s.backend.OpenRange(ctx, obj, off, n)
+	}
+	return s.hedge.open(ctx, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
+}
+
 // Stretch is an in-memory destination for ReadRange: it holds the bytes of an object from Off on.
 type Stretch struct {
 	Bytes []byte
@@ -128,7 +113,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 // pieces returns an iterator over the n bytes of body, in order. The slices come from a
 // BufferedReader or from a pooled buffer, which done releases. Bytes that come with an error count.
 func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
-	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog) }}
+	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog.asked) }}
 	if buffered, ok := body.(BufferedReader); ok {
 		return func(at, end int64) ([]byte, error) {
 			p, err := buffered.NextBuffer()
@@ -140,14 +125,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 			return p, s.throttle(ctx, len(p), watchdog)
 		}, func() {}
 	}
-	pool, others := largeBuffers, s.requests.aim()
-	switch {
-	case others <= boundStart && n > smallBuffer:
-	case others > few && n <= smallBuffer:
-		pool = tinyBuffers
-	default:
-		pool = smallBuffers
-	}
+	pool := buffersFor(n, s.requests.aim())
 	pooled := pool.Get().(*[]byte)
 	return func(at, end int64) ([]byte, error) {
 		// Stop at the next multiple of the buffer size, so that writes stay aligned after a resume
@@ -164,54 +142,3 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 
 // errEndsEarly means that a stream ended cleanly but too early.
 var errEndsEarly = errors.New("the stream is truncated")
-
-// throttle waits for n bytes of the bandwidth limit. The stall detector is paused meanwhile,
-// because the delay is not the store's.
-func (s *Store) throttle(ctx context.Context, n int, watchdog *stallDetector) error {
-	limit := s.opts.Bandwidth
-	if limit == nil {
-		return nil
-	}
-	watchdog.Pause()
-	defer watchdog.alive()
-	for n > 0 {
-		take := min(n, max(limit.Burst(), 1))
-		if err := limit.WaitN(ctx, take); err != nil {
-			return &Error{Kind: Canceled, Err: err} // the context ends before the limit allows the bytes
-		}
-		n -= take
-	}
-	return nil
-}
-
-// watchedReader resets the stall detector for each Read that returns bytes.
-type watchedReader struct {
-	io.Reader
-	watchdog *stallDetector
-	first    func() // called at the first byte; then nil
-}
-
-func (k *watchedReader) Read(p []byte) (int, error) {
-	n, err := k.Reader.Read(p)
-	if n > 0 {
-		k.reset()
-	}
-	return n, err
-}
-
-func (k *watchedReader) reset() {
-	k.watchdog.Reset()
-	if k.first != nil {
-		k.first()
-		k.first = nil
-	}
-}
-
-// LocalError is a failure of the local source or destination of bytes, not of the store. It is
-// never retried.
-type LocalError struct{ Err error }
-
-func (e *LocalError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *LocalError) Unwrap() error { return e.Err }

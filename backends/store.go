@@ -56,7 +56,7 @@ type Store struct {
 	opts         Options
 	capabilities Capabilities
 	requests     *semaphore
-	hedge        *hedge      // nil when hedging is disabled or unsafe
+	hedge        *hedger     // nil when hedging is disabled or unsafe
 	parts        PartCreator // nil if the backend does not implement it
 	outage       *outage
 }
@@ -99,7 +99,9 @@ func (s *Store) stand(b Backend) {
 	}
 	s.parts, _ = b.(PartCreator)
 	if s.capabilities.Hedged && !s.opts.NoHedge {
-		s.hedge = new(hedge)
+		s.hedge = &hedger{new(hedge), s.requests, func(answered string) {
+			s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
+		}}
 	}
 }
 
@@ -162,6 +164,9 @@ func (s *Store) Sub(dir string) *Store {
 func (s *Store) Narrow(connections int) *Store {
 	narrow := *s
 	narrow.requests = newSemaphore(max(connections, 1), nil)
+	if s.hedge != nil {
+		narrow.hedge = &hedger{s.hedge.hedge, narrow.requests, s.hedge.count}
+	}
 	return &narrow
 }
 
@@ -285,18 +290,4 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, O
 // PutBytes writes a small object.
 func (s *Store) PutBytes(ctx context.Context, key string, p []byte, opts CreateOptions) (Object, error) {
 	return s.Put(ctx, key, bytes.NewReader(p), int64(len(p)), opts)
-}
-
-// named adds the store, the operation and the key to an error that does not have them yet.
-func named(err error, op, store, key string) error {
-	var e *Error
-	if !errors.As(err, &e) {
-		return &Error{Op: op, Store: store, Key: key, Kind: KindOf(err), Err: err}
-	}
-	if e.Store != "" {
-		return err
-	}
-	out := *e
-	out.Op, out.Store, out.Key = op, store, key
-	return &out
 }
