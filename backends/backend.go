@@ -87,6 +87,12 @@ type KeyChecker interface {
 	CheckKey(key string) error
 }
 
+// Local is implemented by backends whose objects are files of this machine.
+type Local interface {
+	// Dir returns the directory that contains the files, under the names of their keys.
+	Dir() string
+}
+
 // A PartWriter receives the parts of one object. WritePart is safe for concurrent use. Call Commit
 // after all WritePart calls have returned.
 type PartWriter interface {

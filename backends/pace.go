@@ -4,8 +4,26 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync/atomic"
 )
+
+// partSource is what a Store passes to WritePart below the io.SectionReader: what a protocol may do
+// with a part beside reading it. Protocols use it by [Unpaced] and [SendFile].
+type partSource interface {
+	io.ReaderAt
+	// unpaced returns the source for reads that send nothing.
+	unpaced() partSource
+	// file returns the file that contains the bytes, at the same offsets, and the function that
+	// records bytes sent from it; nil if there is none.
+	file() (f *os.File, sent func(off int64, n int))
+	// pace waits until n bytes may be sent.
+	pace(n int) error
+	// went records that n bytes from off on were sent.
+	went(ctx context.Context, off int64, n int)
+}
+
+var _, _ partSource = (*paced)(nil), local{}
 
 // paced reads a local file, applies the bandwidth limit and resets the stall detector. Its errors
 // are local. Bytes that an earlier attempt already read are not progress: a store that accepts all
@@ -23,9 +41,18 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := local{p.src}.ReadAt(b, off)
-	p.went(off, n)
+	p.went(p.ctx, off, n)
 	return n, err
 }
+
+func (p *paced) unpaced() partSource {
+	if counting, ok := p.src.(Counting); ok {
+		return local{counting.Uncounted()}
+	}
+	return local{p.src}
+}
+
+func (p *paced) file() (*os.File, func(off int64, n int)) { return fileOf(p.src) }
 
 // pace waits until n bytes may be sent.
 func (p *paced) pace(n int) error {
@@ -36,7 +63,7 @@ func (p *paced) pace(n int) error {
 }
 
 // went records that n bytes from off on were sent.
-func (p *paced) went(off int64, n int) {
+func (p *paced) went(_ context.Context, off int64, n int) {
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
 		p.watchdog.Reset()
@@ -73,17 +100,18 @@ func (l local) ReadAt(b []byte, off int64) (int, error) {
 	return n, &LocalError{err}
 }
 
+func (l local) unpaced() partSource                      { return l }
+func (l local) file() (*os.File, func(off int64, n int)) { return fileOf(l.src) }
+func (l local) pace(int) error                           { return nil }
+func (l local) went(ctx context.Context, _ int64, _ int) { Moved(ctx) }
+
 // Unpaced returns src from its beginning, without the pacing and the stall detection of the Store
 // that passed it to WritePart. It is for protocols that read a part twice, because they compute a
 // checksum first, or that send it in Commit.
 func Unpaced(src *io.SectionReader) *io.SectionReader {
 	under, off, n := src.Outer()
-	if p, ok := under.(*paced); ok {
-		from := p.src
-		if counting, ok := from.(Counting); ok {
-			from = counting.Uncounted()
-		}
-		under = local{from}
+	if part, ok := under.(partSource); ok {
+		under = part.unpaced()
 	}
 	return io.NewSectionReader(under, off, n)
 }

@@ -27,14 +27,11 @@ const stretch = 1 << 20
 // sent reset the stall detector of ctx.
 func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, off int64, n int) int) error {
 	under, begin, size := src.Outer()
-	from, pace, went := under, func(int) error { return nil }, func(int64, int) { Moved(ctx) }
-	switch u := under.(type) {
-	case *paced:
-		from, pace, went = u.src, u.pace, u.went
-	case local:
-		from = u.src
+	part, ok := under.(partSource)
+	if !ok {
+		part = local{under} // no Store passed it
 	}
-	file, sent := lies(from)
+	file, sent := part.file()
 	if file == nil {
 		return errors.ErrUnsupported
 	}
@@ -46,7 +43,7 @@ func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, 
 	for at < size {
 		if may == 0 {
 			may = int(min(size-at, stretch))
-			if err := pace(may); err != nil {
+			if err := part.pace(may); err != nil {
 				return err
 			}
 		}
@@ -55,7 +52,7 @@ func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, 
 			return errors.ErrUnsupported
 		}
 		sent(begin+at, n)
-		went(begin+at, n)
+		part.went(ctx, begin+at, n)
 		may -= n
 		if at, err = src.Seek(int64(n), io.SeekCurrent); err != nil {
 			return err
@@ -64,8 +61,8 @@ func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, 
 	return nil
 }
 
-// lies returns the file that contains src, and the function that records bytes sent from it.
-func lies(src io.ReaderAt) (file *os.File, sent func(off int64, n int)) {
+// fileOf returns the file that contains src, and the function that records bytes sent from it.
+func fileOf(src io.ReaderAt) (file *os.File, sent func(off int64, n int)) {
 	switch in := src.(type) {
 	case InFile:
 		return in.File(), in.Sent

@@ -118,7 +118,7 @@ func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefi
 // LocalPath returns the local directory that contains the store's keys. ok is false if the store is
 // not local.
 func (s *Store) LocalPath() (dir string, ok bool) {
-	local, ok := s.backend.(interface{ Dir() string })
+	local, ok := s.backend.(Local)
 	if !ok {
 		return "", false
 	}

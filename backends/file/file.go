@@ -51,12 +51,13 @@ type Backend struct {
 var (
 	_ backends.Backend     = (*Backend)(nil)
 	_ backends.PartCreator = (*Backend)(nil)
+	_ backends.Local       = (*Backend)(nil)
 )
 
 // New returns the store of a directory, which need not exist yet.
 func New(dir string) *Backend { return &Backend{dir: dir} }
 
-// Dir returns the directory.
+// Dir implements backends.Local.
 func (b *Backend) Dir() string { return b.dir }
 
 // Capabilities implements backends.Backend.
