@@ -254,7 +254,8 @@ func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, di
 	case !there:
 		return backends.Errorf(backends.NotExist, "open", "", "the server does not export this path%s", list("; it exports ", exports))
 	case status.Status == remote.Access || status.Status == remote.Perm:
-		return backends.Errorf(backends.Permission, "open", "", "the server exports the path, but not to this machine")
+		const words = "the server exports the path, but not to this machine, or to client ports below 1024 alone (?resvport=true)"
+		return &backends.Error{Op: "open", Kind: backends.Permission, Err: backends.InWords(words, err)}
 	}
 	return err
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/nfs/internal/nfstest"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // A server without READDIRPLUS, which is optional in RFC 1813 and missing in unfs3, could not be
@@ -115,5 +117,25 @@ func TestWrongExportOfAServerOfVersion3(t *testing.T) {
 	_, err := backends.NewRegistry(Scheme()).Open(t.Context(), "nfs://127.0.0.1:"+port+"/nosuchexport/?mountport="+port, backends.Options{})
 	if backends.KindOf(err) != backends.NotExist || !strings.Contains(fmt.Sprint(err), "exports /data") {
 		t.Errorf("got %v (%v), want kind not-exist and the exports that there are", err, backends.KindOf(err))
+	}
+}
+
+// A mount that was refused because of the client's port was once not tried from a privileged one:
+// UNFS3 refuses so by default.
+func TestRefusedMountMayNeedAPrivilegedPort(t *testing.T) {
+	s := nfstest.New()
+	s.Mkdir("data")
+	service := rpc.NewClient(s.Dial, 1, rpc.Options{})
+	defer service.Close()
+	var ports []string
+	_, _, err := port(settings{resvport: "auto"}, func(c settings) (*share, string, error) {
+		ports = append(ports, c.resvport)
+		return nil, "", unmounted(t.Context(), service, c.credential(), "data", &remote.Error{Status: remote.Access, Op: "MNT"})
+	})
+	if want := []string{"auto", "true"}; !slices.Equal(ports, want) {
+		t.Errorf("got tries with resvport %q, want %q", ports, want)
+	}
+	if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "not to this machine") {
+		t.Errorf("got %v (%v), want kind permission, and that the export is not for this machine", err, backends.KindOf(err))
 	}
 }
