@@ -5,11 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/stager-dev/stager/e2e/servers/ports"
@@ -138,6 +140,27 @@ func StartSeaweedFS(ctx context.Context, bucket string) (*Foreign, error) {
 			args = append(args, "-"+daemon+"="+free)
 		}
 		return exec.Command(program, args...), errors.Join(err, os.Mkdir(data, 0o755), os.WriteFile(keys, []byte(text), 0o600))
+	})
+}
+
+// buildMinIO makes MinIO, whose module lies beside this file.
+func buildMinIO(ctx context.Context, progress io.Writer) (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	return Build(ctx, filepath.Join(filepath.Dir(here), "minio"), "github.com/minio/minio", progress)
+}
+
+// StartMinIO starts MinIO over a directory, with a bucket. It stores objects in a form of its
+// own.
+func StartMinIO(ctx context.Context, bucket string) (*Foreign, error) {
+	program, err := buildMinIO(ctx, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	return startForeignS3(ctx, "MinIO", makesBucket(bucket), func(f *Foreign) (*exec.Cmd, error) {
+		cmd := exec.Command(program, "server", "--quiet", "--address", f.Address, "--console-address", localhost+":0", filepath.Join(f.temp.path, "drive"))
+		cmd.Env = append(os.Environ(), "MINIO_ROOT_USER=stager-test", "MINIO_ROOT_PASSWORD=stager-test-secret", "MINIO_BROWSER=off", "MINIO_UPDATE=off",
+			"MINIO_CONFIG_ENV_FILE=", "HOME="+f.temp.path)
+		return cmd, nil
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // Protocols are those that have a server here. Install knows "python", "pytorch"
-// and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
-// projects, and "xfs", the file system.
+// and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
+// servers of other projects, and "xfs", the file system.
 var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -64,6 +64,11 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return streamingWheels.install(ctx, progress, streamingModules)
 	case "xfs":
 		return installXFS(ctx, progress)
+	case "minio":
+		_, err := buildMinIO(ctx, progress)
+		return err
+	case "unfs3":
+		return unfs3Missing()
 	case foreign, foreignMore:
 		return installForeign(ctx, protocol, progress)
 	}
