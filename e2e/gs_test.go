@@ -6,7 +6,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/stager-dev/stager/e2e/servers"
-	"github.com/stager-dev/stager/e2e/servers/gsfake"
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // gsCmd starts the script's own fake of Google Cloud Storage, whose bucket is gs://test, and injects
@@ -15,12 +15,12 @@ import (
 func gsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	s := of(ts)
 	if s.gs == nil {
-		fake, err := servers.StartGS(servers.GSOptions{Buckets: []string{"test", "public"}, Public: []string{"public"}})
+		server, err := servers.StartGS(servers.GSOptions{Buckets: []string{"test", "public"}, Public: []string{"public"}})
 		ts.Check(err)
-		s.gs = fake
-		ts.Defer(func() { fake.Close() })
-		setenv(ts, fake.Env())
-		ts.Setenv("GS_IDENTITY", fake.Identity)
+		s.gs = server
+		ts.Defer(func() { server.Close() })
+		setenv(ts, server.Env())
+		ts.Setenv("GS_IDENTITY", server.Identity)
 	}
 	if len(args) == 0 {
 		return
@@ -36,7 +36,7 @@ func gsCmd(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	usage(ts, !neg && (len(args) == 3 || len(args) == 4), "gs [down TIME | expire TIME | FAULT METHOD N [BYTES]]")
-	f := gsfake.Fault{Kind: gsfake.FaultKind(args[0]), Method: args[1], Times: number(ts, args[2])}
+	f := fake.Fault{Kind: fake.FaultKind(args[0]), Method: args[1], Times: number(ts, args[2])}
 	if len(args) == 4 {
 		f.Bytes = int64(number(ts, args[3]))
 	}

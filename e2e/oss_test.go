@@ -6,7 +6,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/stager-dev/stager/e2e/servers"
-	"github.com/stager-dev/stager/e2e/servers/ossfake"
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // ossCmd starts the script's own double of OSS, whose bucket is oss://test and that
@@ -15,11 +15,11 @@ import (
 func ossCmd(ts *testscript.TestScript, neg bool, args []string) {
 	s := of(ts)
 	if s.oss == nil {
-		fake, err := servers.StartOSS(servers.OSSOptions{Dir: ts.MkAbs("oss"), Buckets: []string{"test", "versions", "public"}, Versions: []string{"versions"}, Public: []string{"public"}})
+		server, err := servers.StartOSS(servers.OSSOptions{Dir: ts.MkAbs("oss"), Buckets: []string{"test", "versions", "public"}, Versions: []string{"versions"}, Public: []string{"public"}})
 		ts.Check(err)
-		s.oss = fake
-		ts.Defer(func() { fake.Close() })
-		setenv(ts, fake.Env())
+		s.oss = server
+		ts.Defer(func() { server.Close() })
+		setenv(ts, server.Env())
 	}
 	if len(args) == 0 {
 		return
@@ -31,7 +31,7 @@ func ossCmd(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	usage(ts, !neg && (len(args) == 3 || len(args) == 4), "oss [down TIME | FAULT METHOD N [BYTES]]")
-	f := ossfake.Fault{Kind: ossfake.FaultKind(args[0]), Method: args[1], Times: number(ts, args[2])}
+	f := fake.Fault{Kind: fake.FaultKind(args[0]), Method: args[1], Times: number(ts, args[2])}
 	if len(args) == 4 {
 		f.Bytes = int64(number(ts, args[3]))
 	}

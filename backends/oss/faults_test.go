@@ -145,7 +145,7 @@ func TestReadRejectsGarbledBytes(t *testing.T) {
 		want              backends.Kind
 	}{
 		{"small", "wrong-crc", "", 10, backends.Corrupt},
-		{"small-always-garbled", "flip-upload", "", 10, backends.Unknown},
+		{"garbled", "flip-upload", "", 10, backends.Unknown},
 		{"gone", "forget-upload", "uploadId", objectstore.SmallObject + 1, backends.Invalid},
 		{"part", "wrong-crc", "partNumber", objectstore.SmallObject + 1, backends.Unknown},
 		{"whole", "wrong-crc", "uploadId", objectstore.SmallObject + 1, backends.Corrupt},

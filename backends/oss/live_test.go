@@ -46,7 +46,7 @@ func (s server) control(t *testing.T, method, path string, out any) {
 	}
 }
 
-// fail makes n requests for keys that end in key fail.
+// fail makes n requests for keys that contain key fail.
 func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
 	t.Helper()
 	q := url.Values{"kind": {kind}, "key": {key}, "times": {fmt.Sprint(n)}}

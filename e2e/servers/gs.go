@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stager-dev/stager/e2e/servers/fake"
 	"github.com/stager-dev/stager/e2e/servers/gsfake"
 )
 
@@ -31,7 +32,7 @@ type GS struct {
 func StartGS(opts GSOptions) (s *GS, err error) {
 	s = new(GS)
 	defer closeUnlessStarted(&s, &err)
-	in := gsfake.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public}
+	in := fake.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public}
 	if s.temp, err = makeTemp("gs"); err != nil {
 		return s, err
 	}

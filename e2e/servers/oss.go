@@ -3,6 +3,7 @@ package servers
 import (
 	"errors"
 
+	"github.com/stager-dev/stager/e2e/servers/fake"
 	"github.com/stager-dev/stager/e2e/servers/ossfake"
 )
 
@@ -28,7 +29,7 @@ type OSS struct {
 func StartOSS(opts OSSOptions) (s *OSS, err error) {
 	s = new(OSS)
 	defer closeUnlessStarted(&s, &err)
-	in := ossfake.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
+	in := ossfake.Options{Options: fake.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public}, Versions: opts.Versions}
 	if s.temp, err = makeTemp("oss"); err != nil {
 		return s, err
 	}

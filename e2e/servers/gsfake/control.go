@@ -10,12 +10,11 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // account is the name of the service account.
@@ -55,9 +54,9 @@ func (s *Server) verify(r *http.Request) (bool, error) {
 		return false, nil
 	}
 	token, ok := strings.CutPrefix(text, "Bearer ")
-	s.mu.Lock()
+	s.Mu.Lock()
 	expires := s.tokens[token]
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	if !ok || !time.Now().Before(expires) {
 		return false, invalidToken()
 	}
@@ -65,17 +64,17 @@ func (s *Server) verify(r *http.Request) (bool, error) {
 }
 
 func invalidToken() error {
-	return fail(http.StatusUnauthorized, "AuthenticationRequired", "Invalid Credentials")
+	return fake.Fail(http.StatusUnauthorized, "AuthenticationRequired", "Invalid Credentials")
 }
 
 // newToken issues an access token.
 func (s *Server) newToken(w http.ResponseWriter) {
 	token := "ya29." + rand.Text()
-	s.mu.Lock()
-	ttl := s.ttl
+	s.Mu.Lock()
+	ttl := s.TTL
 	s.tokens[token] = time.Now().Add(ttl)
-	s.mu.Unlock()
-	report(w, map[string]any{
+	s.Mu.Unlock()
+	fake.Report(w, map[string]any{
 		"access_token": token, "token_type": "Bearer", "expires_in": max(int(ttl.Seconds()), 1),
 		"issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
 	})
@@ -83,8 +82,8 @@ func (s *Server) newToken(w http.ResponseWriter) {
 
 // expire makes all tokens invalid, although clients believe otherwise.
 func (s *Server) expire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	clear(s.tokens)
 }
 
@@ -123,80 +122,21 @@ func refuseToken(w http.ResponseWriter, description string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": description}) // the client may have left
 }
 
-// count records a request by its API, method and parameters.
-func (s *Server) count(c *call) {
-	api := "XML "
-	if c.json {
-		api = "JSON "
-	}
-	name := api + c.Method + " " + strings.Join(slices.Sorted(maps.Keys(c.query)), ",")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[strings.TrimSpace(name)]++
-}
-
-// Counts returns the number of requests so far, by API, method and the names of their parameters, as
-// in "XML PUT partNumber,uploadId".
-func (s *Server) Counts() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.counts)
-}
-
-// control is the API for tests:
+// control adds to the control API for tests:
 //
-//	POST /faults?kind=cut&method=GET&key=name&param=uploadId&action=compose&bytes=100&times=2
-//	DELETE /faults
-//	POST /down?for=10s      the endpoint refuses connections
 //	POST /tokens?ttl=1h     sets how long the next tokens last, and makes those issued so far invalid
-//	GET /counts
 //
 // and for clients:
 //
 //	POST /token             exchanges what the service account signed
 //	POST /sts               exchanges IdentityToken
 //	GET /computeMetadata/v1/instance/service-accounts/default/token
-func (s *Server) control() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /faults", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		f := Fault{Kind: FaultKind(q.Get("kind")), Method: q.Get("method"), Key: q.Get("key"), Param: q.Get("param"), Action: q.Get("action"), Times: 1}
-		for name, set := range map[string]func(int64){"bytes": func(n int64) { f.Bytes = n }, "times": func(n int64) { f.Times = int(n) }} {
-			if !q.Has(name) {
-				continue
-			}
-			n, err := strconv.ParseInt(q.Get(name), 10, 64)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			set(n)
-		}
-		s.Fail(f)
-	})
-	mux.HandleFunc("DELETE /faults", func(http.ResponseWriter, *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.faults = nil
-	})
-	mux.HandleFunc("POST /down", func(w http.ResponseWriter, r *http.Request) {
-		d, err := time.ParseDuration(r.FormValue("for"))
-		if err == nil {
-			err = s.Down(d)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	})
+func (s *Server) control(mux *http.ServeMux) {
 	mux.HandleFunc("POST /tokens", func(w http.ResponseWriter, r *http.Request) {
-		ttl, err := time.ParseDuration(r.FormValue("ttl"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+		if ttl, ok := fake.Duration(w, r, "ttl"); ok {
+			s.SetTTL(ttl)
 		}
-		s.SetTTL(ttl)
 	})
-	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) { report(w, s.Counts()) })
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.assertion(r.PostFormValue("assertion")); err != nil || r.PostFormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" {
 			refuseToken(w, "Invalid JWT Signature.")
@@ -223,18 +163,12 @@ func (s *Server) control() http.Handler {
 			http.NotFound(w, r)
 		}
 	})
-	return mux
 }
 
 // SetTTL sets how long the next tokens last, and makes those issued so far invalid.
 func (s *Server) SetTTL(ttl time.Duration) {
 	s.expire()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ttl = ttl
-}
-
-func report(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may have left
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.TTL = ttl
 }

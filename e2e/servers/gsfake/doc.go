@@ -8,8 +8,8 @@
 // checked, also that multipart uploads have none. Checksums are computed from the bytes in its
 // directory, and those that a request states must match.
 //
-// It can fail on request, see [Fault], and issues tokens like Google's token server, its exchange for
-// workload identities and the metadata server, see [Server.Control].
+// It can fail on request, see [fake.Fault], and issues tokens like Google's token server, its exchange
+// for workload identities and the metadata server, all at Control.
 //
 // Objects are files in a directory. What describes them is in memory.
 package gsfake

@@ -2,14 +2,12 @@ package ossfake
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // Token is a credential for a while, as the metadata service and STS give it.
@@ -24,104 +22,52 @@ type Token struct {
 // NewToken makes a credential that is good for so long.
 func (s *Server) NewToken(ttl time.Duration) Token {
 	t := Token{"Success", "STS." + rand.Text()[:16], rand.Text(), rand.Text() + "+/=", s.now().Add(ttl).UTC()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.keys[t.AccessKeyID] = credential{secret: t.AccessKeySecret, token: t.SecurityToken, expires: t.Expiration}
 	return t
 }
 
 // SetVersioning sets a bucket's: "", Enabled or Suspended.
 func (s *Server) SetVersioning(bucket, status string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.buckets[bucket]
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	b := s.Buckets[bucket]
 	if b == nil {
 		return fmt.Errorf("there is no bucket %q", bucket)
 	}
-	b.versioning = status
+	b.Versioning = status
 	return nil
-}
-
-// count notes a request by its method and parameters.
-func (s *Server) count(c *call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[strings.TrimSpace(c.Method+" "+strings.Join(slices.Sorted(maps.Keys(c.query)), ","))]++
-}
-
-// Counts are the requests so far, by method and the names of their parameters, as in
-// "PUT partNumber,uploadId".
-func (s *Server) Counts() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.counts)
 }
 
 // role is the name of the instance's role.
 const role = "stager-test-role"
 
-// control is the server's other face, for whoever runs it as a process:
+// control adds to the control API for tests:
 //
-//	POST /faults?kind=cut&method=GET&key=name&param=uploadId&bytes=100&times=2
-//	DELETE /faults
-//	POST /down?for=10s      nobody listens at the other
 //	POST /versioning?bucket=test&status=Enabled
-//	POST /tokens?ttl=1h     makes a token and tells it; also that of the instance's
-//	GET /counts
+//	POST /tokens?ttl=1h     issues a token; those of the instance then last as long
 //
 // and for clients that believe to be on an ECS instance:
 //
 //	PUT /latest/api/token
 //	GET /latest/meta-data/ram/security-credentials/[role]
-func (s *Server) control() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /faults", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		f := Fault{Kind: FaultKind(q.Get("kind")), Method: q.Get("method"), Key: q.Get("key"), Param: q.Get("param"), Times: 1}
-		for name, set := range map[string]func(int64){"bytes": func(n int64) { f.Bytes = n }, "times": func(n int64) { f.Times = int(n) }} {
-			if !q.Has(name) {
-				continue
-			}
-			n, err := strconv.ParseInt(q.Get(name), 10, 64)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			set(n)
-		}
-		s.Fail(f)
-	})
-	mux.HandleFunc("DELETE /faults", func(http.ResponseWriter, *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.faults = nil
-	})
-	mux.HandleFunc("POST /down", func(w http.ResponseWriter, r *http.Request) {
-		d, err := time.ParseDuration(r.FormValue("for"))
-		if err == nil {
-			err = s.Down(d)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	})
+func (s *Server) control(mux *http.ServeMux) {
 	mux.HandleFunc("POST /versioning", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.SetVersioning(r.FormValue("bucket"), r.FormValue("status")); err != nil {
 			http.Error(w, err.Error(), http.StatusNotFound)
 		}
 	})
 	mux.HandleFunc("POST /tokens", func(w http.ResponseWriter, r *http.Request) {
-		ttl, err := time.ParseDuration(r.FormValue("ttl"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		ttl, ok := fake.Duration(w, r, "ttl")
+		if !ok {
 			return
 		}
-		s.mu.Lock()
-		s.ttl = ttl
-		s.mu.Unlock()
-		tell(w, s.NewToken(ttl))
+		s.Mu.Lock()
+		s.TTL = ttl
+		s.Mu.Unlock()
+		fake.Report(w, s.NewToken(ttl))
 	})
-	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) { tell(w, s.Counts()) })
 
 	session := rand.Text() // of the metadata service
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
@@ -138,18 +84,12 @@ func (s *Server) control() http.Handler {
 		case asked == "":
 			fmt.Fprint(w, role)
 		case asked == role:
-			s.mu.Lock()
-			ttl := s.ttl
-			s.mu.Unlock()
-			tell(w, s.NewToken(ttl))
+			s.Mu.Lock()
+			ttl := s.TTL
+			s.Mu.Unlock()
+			fake.Report(w, s.NewToken(ttl))
 		default:
 			http.NotFound(w, r)
 		}
 	})
-	return mux
-}
-
-func tell(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // what hears it may have gone
 }

@@ -12,8 +12,8 @@
 // with the whole object unless the client asks for standard behaviour, and
 // x-oss-forbid-overwrite means nothing in a bucket with versioning.
 //
-// It can go wrong on request, see [Fault], and be an ECS instance's metadata
-// service, see [Server.Control].
+// It can go wrong on request, see [fake.Fault], and be an ECS instance's metadata
+// service, at Control.
 //
 // Objects lie as files in a directory, so their size is that of the disk; what
 // describes them lies in memory and goes with the server.

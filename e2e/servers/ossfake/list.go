@@ -3,11 +3,9 @@ package ossfake
 import (
 	"encoding/base64"
 	"encoding/xml"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 type listing struct {
@@ -37,66 +35,50 @@ type listed struct {
 
 // list answers one page, of version 2, or of the first version to those who ask for none.
 func (c *call) list() error {
-	if c.query.Get("delimiter") != "" {
-		return fail(http.StatusNotImplemented, "NotImplemented", "A delimiter is not known here.")
+	if c.Query.Get("delimiter") != "" {
+		return fake.Fail(http.StatusNotImplemented, "NotImplemented", "A delimiter is not known here.")
 	}
-	most := 100
-	if text := c.query.Get("max-keys"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 1000 {
-			return fail(http.StatusBadRequest, "InvalidArgument", "Argument max-keys must be an integer between 1 and 1000.")
-		}
-		most = n
+	most, err := c.PageSize("max-keys", 100)
+	if err != nil {
+		return err
 	}
-	encode := func(s string) string { return s }
-	switch e := c.query.Get("encoding-type"); e {
-	case "url":
-		encode = escape
-	case "":
-	default:
-		return fail(http.StatusBadRequest, "InvalidArgument", "Argument encoding-type is url.")
+	if e := c.Query.Get("encoding-type"); e != "" && e != "url" {
+		return fake.Fail(http.StatusBadRequest, "InvalidArgument", "Argument encoding-type is url.")
 	}
-	first := !c.query.Has("list-type")
-	prefix, after := c.query.Get("prefix"), c.query.Get("start-after")
+	first := !c.Query.Has("list-type")
+	prefix, after := c.Query.Get("prefix"), c.Query.Get("start-after")
 	if first {
-		after = c.query.Get("marker")
+		after = c.Query.Get("marker")
 	}
-	if token := c.query.Get("continuation-token"); token != "" {
+	if token := c.Query.Get("continuation-token"); token != "" {
 		raw, err := base64.URLEncoding.DecodeString(token)
 		if err != nil {
-			return fail(http.StatusBadRequest, "InvalidArgument", "The continuation token provided is incorrect.")
+			return fake.Fail(http.StatusBadRequest, "InvalidArgument", "The continuation token provided is incorrect.")
 		}
 		after = string(raw)
 	}
 	out := listing{
-		Name: c.name, Prefix: encode(prefix), StartAfter: encode(c.query.Get("start-after")), MaxKeys: most,
-		ContinuationToken: c.query.Get("continuation-token"), EncodingType: c.query.Get("encoding-type"),
-		Marker: encode(c.query.Get("marker")),
+		Name: c.Name, Prefix: c.Encode(prefix), StartAfter: c.Encode(c.Query.Get("start-after")), MaxKeys: most,
+		ContinuationToken: c.Query.Get("continuation-token"), EncodingType: c.Query.Get("encoding-type"),
+		Marker: c.Encode(c.Query.Get("marker")),
 	}
-	c.s.mu.Lock()
-	for _, key := range slices.Sorted(maps.Keys(c.bucket.objects)) {
-		if key <= after || !strings.HasPrefix(key, prefix) {
-			continue
-		}
-		if len(out.Contents) == most {
-			out.IsTruncated = true
-			break
-		}
-		o := c.bucket.objects[key]
+	keys, objects, more := c.Page(prefix, after, most)
+	out.IsTruncated = more
+	for i, key := range keys {
+		o := objects[i]
 		out.Contents = append(out.Contents, listed{
-			encode(key), o.time.UTC().Format("2006-01-02T15:04:05.000Z"), o.etag, o.kind, o.size, "Standard",
+			c.Encode(key), o.Time.UTC().Format(fake.TimeFormat), o.Version, o.Header[typeHeader], o.Size, "Standard",
 		})
-		out.NextMarker = encode(key)
+		out.NextMarker = c.Encode(key)
 		out.NextContinuationToken = base64.URLEncoding.EncodeToString([]byte(key))
 	}
-	c.s.mu.Unlock()
 	if out.KeyCount = len(out.Contents); !out.IsTruncated || first {
 		out.NextContinuationToken = ""
 	}
 	if !out.IsTruncated || !first {
 		out.NextMarker = ""
 	}
-	return c.xml(out)
+	return c.XML(out)
 }
 
 type versioning struct {
@@ -105,8 +87,8 @@ type versioning struct {
 }
 
 func (c *call) versioning() error {
-	c.s.mu.Lock()
-	v := versioning{Status: c.bucket.versioning}
-	c.s.mu.Unlock()
-	return c.xml(v)
+	c.s.Mu.Lock()
+	v := versioning{Status: c.Bucket.Versioning}
+	c.s.Mu.Unlock()
+	return c.XML(v)
 }

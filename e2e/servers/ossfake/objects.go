@@ -3,270 +3,108 @@ package ossfake
 import (
 	"crypto/md5" // what ETags are made of
 	"encoding/base64"
-	"encoding/hex"
-	"errors"
+	"encoding/binary"
+	"encoding/xml"
 	"fmt"
 	"hash/crc64"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
-	"strings"
-	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 var ecma = crc64.MakeTable(crc64.ECMA)
 
-// bucket is guarded by its server's mu.
-type bucket struct {
-	public     bool
-	versioning string // "", Enabled or Suspended
-	objects    map[string]*object
-	uploads    map[string]*upload
+const (
+	metaPrefix = "X-Oss-Meta-"       // how headers with custom metadata begin
+	typeHeader = "X-Oss-Object-Type" // Normal or Multipart
+)
+
+func etag(md5 []byte) string { return fmt.Sprintf(`"%X"`, md5) }
+
+// verifySum compares the checksum that a request states with that of the bytes.
+func verifySum(c *fake.Call, p fake.Piece) error {
+	if want := c.Header.Get("Content-MD5"); want != "" && want != base64.StdEncoding.EncodeToString(p.MD5) {
+		return fake.Fail(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified was invalid.")
+	}
+	return nil
 }
 
-// object is one state of one key; it does not change.
-type object struct {
-	pieces []piece
-	size   int64
-	etag   string // with quotes
-	crc    uint64
-	kind   string // Normal or Multipart
-	time   time.Time
-	header map[string]string // Content-Type and x-oss-meta-*
-}
-
-// piece is a file with some of an object's bytes.
-type piece struct {
-	path string
-	size int64
-	md5  []byte
-	crc  uint64
-	came time.Time
-}
-
-// receive writes the request's body to a file.
-func (c *call) receive() (p piece, err error) {
-	if c.ContentLength < 0 {
-		return p, fail(http.StatusLengthRequired, "MissingContentLength", "You must provide the Content-Length HTTP header.")
-	}
-	f, err := os.CreateTemp(c.s.dir, "piece-")
-	if err != nil {
-		return p, err
-	}
-	p.path, p.came = f.Name(), time.Now()
-	defer func() {
-		err = errors.Join(err, f.Close())
-		if err != nil {
-			_ = os.Remove(p.path) // the error says more
-		}
-	}()
-	var body io.Reader = c.Body
-	if c.fault != nil && c.fault.Kind == FlipUpload {
-		body = &flipped{Reader: body}
-	}
-	m, h := md5.New(), crc64.New(ecma)
-	if p.size, err = io.Copy(io.MultiWriter(f, m, h), body); err != nil || p.size != c.ContentLength {
-		return p, fail(http.StatusBadRequest, "IncompleteBody", "The request's body came to %d of %d bytes.", p.size, c.ContentLength)
-	}
-	p.md5, p.crc = m.Sum(nil), h.Sum64()
-	if want := c.Header.Get("Content-MD5"); want != "" && want != base64.StdEncoding.EncodeToString(p.md5) {
-		return p, fail(http.StatusBadRequest, "InvalidDigest", "The Content-MD5 you specified was invalid.")
-	}
-	return p, nil
-}
-
-// tellSum says what bytes the server has.
-func (c *call) tellSum(crc uint64) {
-	if c.fault != nil && c.fault.Kind == WrongCRC {
-		crc++
-	}
-	c.w.Header().Set("x-oss-hash-crc64ecma", strconv.FormatUint(crc, 10))
-}
-
-// described are the headers that come back with an object.
-func (c *call) described() map[string]string {
-	header := map[string]string{"Content-Type": "application/octet-stream"}
-	for name := range c.Header {
-		if name == "Content-Type" || strings.HasPrefix(name, "X-Oss-Meta-") {
-			header[name] = c.Header.Get(name)
-		}
-	}
-	return header
+// report sets the checksum of a response.
+func report(c *fake.Call, sum []byte) {
+	c.W.Header().Set("x-oss-hash-crc64ecma", strconv.FormatUint(binary.BigEndian.Uint64(c.Reported(sum)), 10))
 }
 
 func (c *call) put() error {
-	p, err := c.receive()
+	p, err := c.Receive()
 	if err != nil {
 		return err
 	}
-	obj := &object{
-		pieces: []piece{p}, size: p.size, crc: p.crc, etag: `"` + strings.ToUpper(hex.EncodeToString(p.md5)) + `"`,
-		kind: "Normal", time: time.Now(), header: c.described(),
-	}
-	if err := c.publish(obj); err != nil {
+	obj := c.NewObject(metaPrefix, p)
+	obj.Version, obj.Header[typeHeader] = etag(p.MD5), "Normal"
+	c.s.Mu.Lock()
+	err = c.publishLocked(obj)
+	c.s.Mu.Unlock()
+	if err != nil {
+		obj.Remove()
 		return err
 	}
-	c.w.Header().Set("ETag", obj.etag)
-	c.tellSum(obj.crc)
+	c.W.Header().Set("ETag", obj.Version)
+	report(c.Call, obj.Sum)
 	return nil
 }
 
-// publish gives the object its key, in one step.
-func (c *call) publish(obj *object) error {
-	c.s.mu.Lock()
-	old := c.bucket.objects[c.key]
-	taken := old != nil && c.bucket.versioning == "" && c.Header.Get("x-oss-forbid-overwrite") == "true"
-	if !taken {
-		c.bucket.objects[c.key] = obj
+// publishLocked gives the object its key, if it may.
+func (c *call) publishLocked(obj *fake.Object) error {
+	if c.Bucket.Objects[c.Key] != nil && c.Bucket.Versioning == "" && c.Header.Get("x-oss-forbid-overwrite") == "true" {
+		return fake.Fail(http.StatusConflict, "FileAlreadyExists", "The object you specified already exists and can not be overwritten.")
 	}
-	c.s.mu.Unlock()
-	if taken {
-		obj.remove()
-		return fail(http.StatusConflict, "FileAlreadyExists", "The object you specified already exists and can not be overwritten.")
-	}
-	old.remove()
+	c.PublishLocked(obj).Remove()
 	return nil
 }
 
-// remove removes the files; who reads them has them open.
-func (o *object) remove() {
-	if o == nil {
-		return
-	}
-	for _, p := range o.pieces {
-		_ = os.Remove(p.path) // it may be gone with the directory
-	}
-}
-
-func (c *call) delete() error {
-	c.s.mu.Lock()
-	old := c.bucket.objects[c.key]
-	delete(c.bucket.objects, c.key)
-	c.s.mu.Unlock()
-	old.remove()
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// Drop removes the objects of a bucket whose keys begin with prefix.
-func (s *Server) Drop(name, prefix string) {
-	s.mu.Lock()
-	var dropped []*object
-	for key, o := range s.buckets[name].objects {
-		if strings.HasPrefix(key, prefix) {
-			dropped = append(dropped, o)
-			delete(s.buckets[name].objects, key)
-		}
-	}
-	s.mu.Unlock()
-	for _, o := range dropped {
-		o.remove()
-	}
-}
-
-// get answers GET and HEAD.
+// get answers GET and HEAD. A range that cannot be satisfied is answered with the whole object unless
+// the client asks for standard behaviour, as the service does.
 func (c *call) get() error {
-	obj, body, first, n, status, err := c.lookup()
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	h := c.w.Header()
-	for name, value := range obj.header {
-		h.Set(name, value)
-	}
-	h.Set("ETag", obj.etag)
-	h.Set("Last-Modified", obj.time.UTC().Format(http.TimeFormat))
-	h.Set("x-oss-object-type", obj.kind)
-	h.Set("Accept-Ranges", "bytes")
-	h.Set("Content-Length", strconv.FormatInt(n, 10))
-	c.tellSum(obj.crc)
-	if status == http.StatusPartialContent {
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, first+n-1, obj.size))
-	}
-	c.w.WriteHeader(status)
-	if c.Method == http.MethodHead {
+	check := func(obj *fake.Object) error {
+		if obj == nil {
+			return fake.Fail(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
+		}
+		if want := c.Header.Get("If-Match"); want != "" && want != obj.Version {
+			return fake.Fail(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
+		}
 		return nil
 	}
-	from := io.LimitReader(body, n)
-	if c.fault != nil {
-		from = c.fault.body(c, from, n)
-	}
-	if _, err := io.Copy(c.w, from); err != nil {
-		return http.ErrAbortHandler
-	}
-	return nil
+	return c.Get(check, func(obj *fake.Object, body io.Reader) (io.Reader, error) {
+		c.W.Header().Set("ETag", obj.Version)
+		c.W.Header().Set("Accept-Ranges", "bytes")
+		report(c.Call, obj.Sum)
+		return body, nil
+	}, c.Header.Get("x-oss-range-behavior") == "standard")
 }
 
-// lookup finds the object and opens the range of it that is asked for.
-func (c *call) lookup() (obj *object, body *opened, first, n int64, status int, err error) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock() // until it is open, so that it is not removed before
-	if obj = c.bucket.objects[c.key]; obj == nil {
-		return nil, nil, 0, 0, 0, fail(http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
-	}
-	if want := c.Header.Get("If-Match"); want != "" && want != obj.etag {
-		return nil, nil, 0, 0, 0, fail(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
-	}
-	status, n = http.StatusOK, obj.size
-	if text := c.Header.Get("Range"); text != "" && c.Method == http.MethodGet && (c.fault == nil || c.fault.Kind != IgnoreRange) {
-		f, l, ok := parseRange(text, obj.size)
-		switch {
-		case ok:
-			first, n, status = f, l, http.StatusPartialContent
-		case c.Header.Get("x-oss-range-behavior") == "standard":
-			return nil, nil, 0, 0, 0, fail(http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The requested range cannot be satisfied.")
-		} // else the whole object, as the service does
-	}
-	body, err = obj.open(first, n)
-	return obj, body, first, n, status, err
+type completed struct {
+	XMLName  xml.Name `xml:"CompleteMultipartUploadResult"`
+	Location string
+	Bucket   string
+	Key      string
+	ETag     string
 }
 
-// parseRange understands bytes=a- and bytes=a-b.
-func parseRange(text string, size int64) (first, n int64, ok bool) {
-	from, to, ok := strings.Cut(strings.TrimPrefix(text, "bytes="), "-")
-	first, err := strconv.ParseInt(from, 10, 64)
-	last := size - 1
-	if to != "" && err == nil {
-		var l int64
-		l, err = strconv.ParseInt(to, 10, 64)
-		last = min(last, l)
-	}
-	return first, last - first + 1, ok && err == nil && first < size && last >= first
-}
-
-// opened is a range of an object whose files are open.
-type opened struct {
-	io.Reader
-	files []*os.File
-}
-
-func (o *object) open(first, n int64) (*opened, error) {
-	r := new(opened)
-	var parts []io.Reader
-	at := int64(0)
-	for _, p := range o.pieces {
-		from, to := max(first-at, 0), min(first+n-at, p.size)
-		at += p.size
-		if from >= to {
-			continue
+func (c *call) completeUpload(id string) error {
+	obj, err := c.Complete(id, func(obj *fake.Object, parts [][]byte) error {
+		sums := md5.New()
+		for _, sum := range parts {
+			sums.Write(sum)
 		}
-		f, err := os.Open(p.path)
-		if err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-		r.files = append(r.files, f)
-		parts = append(parts, io.NewSectionReader(f, from, to-from))
+		obj.Version, obj.Header[typeHeader] = fmt.Sprintf(`"%X-%d"`, sums.Sum(nil), len(parts)), "Multipart"
+		return c.publishLocked(obj)
+	})
+	if err != nil {
+		return err
 	}
-	r.Reader = io.MultiReader(parts...)
-	return r, nil
-}
-
-func (o *opened) Close() error {
-	var errs []error
-	for _, f := range o.files {
-		errs = append(errs, f.Close())
-	}
-	return errors.Join(errs...)
+	c.W.Header().Set("ETag", obj.Version)
+	report(c.Call, obj.Sum)
+	return c.XML(completed{Bucket: c.Name, Key: c.Key, ETag: obj.Version})
 }

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // credential is what an access key stands for.
@@ -50,10 +52,10 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 	case "OSS":
 		var ok bool
 		if id, want, ok = strings.Cut(rest, ":"); !ok {
-			return "", fail(http.StatusBadRequest, "InvalidArgument", "Authorization header is invalid.")
+			return "", fake.Fail(http.StatusBadRequest, "InvalidArgument", "Authorization header is invalid.")
 		}
 		if r.Header.Get("x-oss-date") != "" {
-			return "", fail(http.StatusNotImplemented, "NotImplemented", "x-oss-date in signature V1 is not known here.")
+			return "", fake.Fail(http.StatusNotImplemented, "NotImplemented", "x-oss-date in signature V1 is not known here.")
 		}
 		at, err = http.ParseTime(r.Header.Get("Date"))
 		sign = func(secret string) string { return signV1(secret, r, bucket, key) }
@@ -64,29 +66,29 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 		id, want, at = v.id, v.signature, v.at
 		sign = func(secret string) string { return v.sign(secret, r, bucket, key) }
 	default:
-		return "", fail(http.StatusForbidden, "AccessDenied", "The signature scheme %s is not known here.", scheme)
+		return "", fake.Fail(http.StatusForbidden, "AccessDenied", "The signature scheme %s is not known here.", scheme)
 	}
 	if err != nil {
-		return "", fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
+		return "", fake.Fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
 	}
 	if d := s.now().Sub(at); d > skew || d < -skew {
-		return "", fail(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
+		return "", fake.Fail(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
 	}
 	if v != nil && v.day != at.UTC().Format("20060102") {
-		return "", fail(http.StatusBadRequest, "InvalidArgument", "The Credential field's date is not that of the request.")
+		return "", fake.Fail(http.StatusBadRequest, "InvalidArgument", "The Credential field's date is not that of the request.")
 	}
-	s.mu.Lock()
+	s.Mu.Lock()
 	cred, known := s.keys[id]
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	switch token := r.Header.Get("x-oss-security-token"); {
 	case !known:
-		return "", fail(http.StatusForbidden, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
+		return "", fake.Fail(http.StatusForbidden, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
 	case token != cred.token:
-		return "", fail(http.StatusForbidden, "InvalidSecurityToken", "The security token you provided is invalid.")
+		return "", fake.Fail(http.StatusForbidden, "InvalidSecurityToken", "The security token you provided is invalid.")
 	case !hmac.Equal([]byte(sign(cred.secret)), []byte(want)):
-		return "", fail(http.StatusForbidden, "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
+		return "", fake.Fail(http.StatusForbidden, "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided. Check your key and signing method.")
 	case token != "" && s.now().After(cred.expires):
-		return "", fail(http.StatusForbidden, "SecurityTokenExpired", "The security token you provided has expired.")
+		return "", fake.Fail(http.StatusForbidden, "SecurityTokenExpired", "The security token you provided has expired.")
 	}
 	return id, nil
 }
@@ -128,7 +130,7 @@ func (s *Server) parseV4(r *http.Request, text string) (*v4, error) {
 	}
 	scope := strings.Split(fields["Credential"], "/")
 	if len(scope) != 5 || scope[3] != "oss" || scope[4] != "aliyun_v4_request" || fields["Signature"] == "" {
-		return nil, fail(http.StatusBadRequest, "InvalidArgument", "The Credential field in Authorization header is invalid.")
+		return nil, fake.Fail(http.StatusBadRequest, "InvalidArgument", "The Credential field in Authorization header is invalid.")
 	}
 	v := &v4{id: scope[0], day: scope[1], region: scope[2], signature: fields["Signature"]}
 	if a := fields["AdditionalHeaders"]; a != "" {
@@ -143,13 +145,13 @@ func (s *Server) parseV4(r *http.Request, text string) (*v4, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
+		return nil, fake.Fail(http.StatusForbidden, "AccessDenied", "OSS authentication requires a valid Date.")
 	case v.region != s.Region:
-		return nil, fail(http.StatusBadRequest, "InvalidArgument", "Invalid signing region in Authorization header.")
+		return nil, fake.Fail(http.StatusBadRequest, "InvalidArgument", "Invalid signing region in Authorization header.")
 	case r.Header.Get("x-oss-content-sha256") != "UNSIGNED-PAYLOAD":
-		return nil, fail(http.StatusBadRequest, "InvalidArgument", "x-oss-content-sha256 must be UNSIGNED-PAYLOAD.")
+		return nil, fake.Fail(http.StatusBadRequest, "InvalidArgument", "x-oss-content-sha256 must be UNSIGNED-PAYLOAD.")
 	case !slices.IsSorted(v.additional):
-		return nil, fail(http.StatusBadRequest, "InvalidArgument", "AdditionalHeaders must ascend.")
+		return nil, fake.Fail(http.StatusBadRequest, "InvalidArgument", "AdditionalHeaders must ascend.")
 	}
 	return v, nil
 }

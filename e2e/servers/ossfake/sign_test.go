@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/fake"
 )
 
 // The example of Alibaba's description of signature V1.
@@ -65,7 +67,7 @@ func start(t *testing.T) *Server {
 // startAt starts a server whose clock is now.
 func startAt(t *testing.T, now func() time.Time) *Server {
 	t.Helper()
-	s, err := Start(Options{Dir: t.TempDir(), Buckets: []string{"test", "open"}, Public: []string{"open"}, Now: now})
+	s, err := Start(Options{Options: fake.Options{Dir: t.TempDir(), Buckets: []string{"test", "open"}, Public: []string{"open"}}, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +243,9 @@ func TestRangeInvalidReturnsTheWholeObject(t *testing.T) {
 func TestUploadsAreChecked(t *testing.T) {
 	s := start(t)
 	_, text, _ := do(t, s.request(t, "v4", http.MethodPost, "test", "k", "?uploads", ""))
-	var b begun
+	var b struct {
+		UploadID string `xml:"UploadId"`
+	}
 	if err := xml.Unmarshal([]byte(text), &b); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package gsfake
+package fake
 
 import (
 	"errors"
@@ -13,12 +13,14 @@ import (
 type FaultKind string
 
 // The ways to fail. Some end a request before it has an effect, some after, and some break a body.
+// The responses to the first are those of the service.
 const (
 	Throttle     FaultKind = "throttle"      // 503 and Retry-After
 	TooMany      FaultKind = "too-many"      // 429
 	ServerError  FaultKind = "server-error"  // 500
+	Expired      FaultKind = "expired"       // the token has expired
+	ForgetUpload FaultKind = "forget-upload" // there is no such upload
 	WebPage      FaultKind = "web-page"      // 502 by another server
-	Expired      FaultKind = "expired"       // 401: the token has expired
 	Reset        FaultKind = "reset"         // the connection is cut before the request has an effect …
 	LoseAnswer   FaultKind = "lose-answer"   // … or after
 	Stall        FaultKind = "stall"         // no response, until the client leaves
@@ -28,7 +30,6 @@ const (
 	FlipUpload   FaultKind = "flip-upload"   // the first byte that is received is wrong
 	WrongCRC     FaultKind = "wrong-crc"     // the reported checksum is not that of the bytes
 	IgnoreRange  FaultKind = "ignore-range"  // the response has the whole object
-	ForgetUpload FaultKind = "forget-upload" // NoSuchUpload
 )
 
 // A Fault is injected into requests that match it.
@@ -37,37 +38,37 @@ type Fault struct {
 	Method string // "": any
 	Key    string // a part of the key; "": any request
 	Param  string // a parameter that the request has; "": any
-	Action string // of the JSON API, such as compose; "": any
+	Action string // such as compose; "": any
 	Bytes  int64
 	Times  int // how often
 }
 
-// fits reports whether the fault is for this request. Those of bodies are for objects that are read,
-// and are not consumed by others.
-func (f *Fault) fits(c *call) bool {
+// matches reports whether the fault is for this request. Those of bodies are for objects that are
+// read, and are not consumed by others.
+func (f *Fault) matches(c *Call) bool {
 	switch f.Kind {
 	case Cut, Slow, Flip, IgnoreRange:
-		if c.Method != http.MethodGet || c.key == "" || c.json {
+		if !c.Reads {
 			return false
 		}
 	}
-	return (f.Method == "" || f.Method == c.Method) && strings.Contains(c.key, f.Key) && (f.Param == "" || c.query.Has(f.Param)) &&
-		(f.Action == "" || f.Action == c.action)
+	return (f.Method == "" || f.Method == c.Method) && strings.Contains(c.Key, f.Key) && (f.Param == "" || c.Query.Has(f.Param)) &&
+		(f.Action == "" || f.Action == c.Action)
 }
 
 // Fail injects a fault into the next requests that match it.
 func (s *Server) Fail(f Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.faults = append(s.faults, &f)
 }
 
 // faultOf takes the first fault that matches.
-func (s *Server) faultOf(c *call) *Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Server) faultOf(c *Call) *Fault {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	for i, f := range s.faults {
-		if !f.fits(c) {
+		if !f.matches(c) {
 			continue
 		}
 		out := *f
@@ -79,24 +80,33 @@ func (s *Server) faultOf(c *call) *Fault {
 	return nil
 }
 
+// Inject serves the request by do, with the next fault that matches it.
+func (c *Call) Inject(do func() error) error {
+	if c.fault = c.server.faultOf(c); c.fault != nil {
+		if err := c.before(); err != nil {
+			return err
+		}
+	}
+	err := do()
+	if c.has(LoseAnswer) {
+		return http.ErrAbortHandler
+	}
+	return err
+}
+
 // before fails before the request has an effect.
-func (f *Fault) before(c *call) error {
-	switch f.Kind {
-	case Throttle:
-		c.w.Header().Set("Retry-After", "1")
-		return fail(http.StatusServiceUnavailable, "ServiceUnavailable", "We encountered an internal error. Please try again.")
-	case TooMany:
-		return fail(http.StatusTooManyRequests, "SlowDown", "The rate of requests to this bucket exceeds the limit.")
-	case ServerError:
-		return fail(http.StatusInternalServerError, "InternalError", "We encountered an internal error. Please try again.")
-	case Expired:
-		return invalidToken()
-	case ForgetUpload:
-		return fail(http.StatusNotFound, "NoSuchUpload", "The requested upload was not found.")
+func (c *Call) before() error {
+	if answer := c.server.store.Errors[c.fault.Kind]; answer != nil {
+		if c.fault.Kind == Throttle {
+			c.W.Header().Set("Retry-After", "1")
+		}
+		return answer()
+	}
+	switch c.fault.Kind {
 	case WebPage:
-		c.w.Header().Set("Content-Type", "text/html")
-		c.w.WriteHeader(http.StatusBadGateway)
-		_, _ = io.WriteString(c.w, "<html><h1>502</h1></html>")
+		c.W.Header().Set("Content-Type", "text/html")
+		c.W.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(c.W, "<html><h1>502</h1></html>")
 		return errAnswered
 	case Reset:
 		return http.ErrAbortHandler
@@ -108,30 +118,33 @@ func (f *Fault) before(c *call) error {
 	return nil
 }
 
-// body breaks a body of n bytes that is sent.
-func (f *Fault) body(c *call, from io.Reader, n int64) io.Reader {
-	switch f.Kind {
-	case Cut:
-		return io.MultiReader(io.LimitReader(from, f.Bytes), &broken{c.w})
-	case Slow:
+// has reports whether the request has a fault of this kind.
+func (c *Call) has(kind FaultKind) bool { return c.fault != nil && c.fault.Kind == kind }
+
+// broken returns a body of n bytes with the fault of the request.
+func (c *Call) broken(from io.Reader, n int64) io.Reader {
+	switch {
+	case c.has(Cut):
+		return io.MultiReader(io.LimitReader(from, c.fault.Bytes), &cut{c.W})
+	case c.has(Slow):
 		return &slow{from, c}
-	case Flip:
-		return &flipped{Reader: from, at: min(f.Bytes, n-1)}
+	case c.has(Flip):
+		return &flipped{Reader: from, at: min(c.fault.Bytes, n-1)}
 	}
 	return from
 }
 
-// broken sends what is written so far and ends the connection.
-type broken struct{ w http.ResponseWriter }
+// cut sends what is written so far and ends the connection.
+type cut struct{ w http.ResponseWriter }
 
-func (b *broken) Read([]byte) (int, error) {
+func (b *cut) Read([]byte) (int, error) {
 	http.NewResponseController(b.w).Flush() //nolint:errcheck // it ends anyway
 	return 0, errors.New("cut")
 }
 
 type slow struct {
 	io.Reader
-	c *call
+	c *Call
 }
 
 func (s *slow) Read(p []byte) (int, error) {
@@ -146,7 +159,7 @@ func (s *slow) Read(p []byte) (int, error) {
 // flipped has one wrong bit.
 type flipped struct {
 	io.Reader
-	at int64 // bytes until it
+	at int64 // how far off it is
 }
 
 func (f *flipped) Read(p []byte) (int, error) {
