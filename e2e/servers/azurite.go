@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"embed"
 	"encoding/base64"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -188,18 +189,27 @@ func (a *Azurite) command(program, main string) *exec.Cmd {
 
 // makeContainer makes a container, unless it is there.
 func (a *Azurite) makeContainer(ctx context.Context, name string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, a.Endpoint+"/"+name+"?restype=container&"+a.SAS(time.Hour), nil)
-	if err != nil {
-		return err
-	}
+	header := make(http.Header)
 	if slices.Contains(a.opts.Public, name) {
-		req.Header.Set("X-Ms-Blob-Public-Access", "container")
+		header.Set("X-Ms-Blob-Public-Access", "container")
 	}
+	_, err := a.request(ctx, http.MethodPut, name+"?restype=container", header)
+	return err
+}
+
+// request sends a request for a path of the account and returns the body of the response. It is no
+// error if the path exists already.
+func (a *Azurite) request(ctx context.Context, method, path string, header http.Header) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, a.Endpoint+"/"+path+"&"+a.SAS(time.Hour), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
 	var trusted *x509.CertPool
 	if a.CAFile != "" {
 		authority, err := os.ReadFile(a.CAFile)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		trusted = x509.NewCertPool()
 		trusted.AppendCertsFromPEM(authority)
@@ -207,16 +217,46 @@ func (a *Azurite) makeContainer(ctx context.Context, name string) error {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := io.ReadAll(res.Body)
 	if cerr := res.Body.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil && res.StatusCode != http.StatusCreated && res.StatusCode != http.StatusConflict {
-		err = fmt.Errorf("making container %s: %s %s", name, res.Status, text)
+	if err == nil && res.StatusCode >= 300 && res.StatusCode != http.StatusConflict {
+		err = fmt.Errorf("%s %s: %s %s", method, path, res.Status, text)
 	}
-	return err
+	return text, err
+}
+
+// Keys returns the names of the blobs of a container, and how many other names have only blocks.
+func (a *Azurite) Keys(ctx context.Context, container string) (keys []string, uploads int, err error) {
+	list := func(include string) (names []string, err error) {
+		for marker := ""; ; {
+			text, err := a.request(ctx, http.MethodGet, container+"?restype=container&comp=list&include="+include+"&marker="+url.QueryEscape(marker), nil)
+			if err != nil {
+				return nil, err
+			}
+			var page struct {
+				Blobs      struct{ Blob []struct{ Name string } }
+				NextMarker string
+			}
+			if err := xml.Unmarshal(text, &page); err != nil {
+				return nil, err
+			}
+			for _, blob := range page.Blobs.Blob {
+				names = append(names, blob.Name)
+			}
+			if marker = page.NextMarker; marker == "" {
+				return names, nil
+			}
+		}
+	}
+	all, err := list("uncommittedblobs")
+	if err == nil {
+		keys, err = list("metadata")
+	}
+	return keys, len(all) - len(keys), err
 }
 
 // SAS returns a token of the account with all rights, which ends after a while, or has ended if

@@ -32,6 +32,8 @@ type stored struct {
 var stores = []stored{
 	{"s3", "s3", startS3},
 	{"oss", "oss", startOSS},
+	{"gs", "gs", startGS},
+	{"az", "az", startAzurite},
 	{"smb-plain", "smb", startSamba(servers.SambaPlain)},
 	{"smb-signed", "smb", startSamba(servers.SambaSigned)},
 	{"smb-encrypted", "smb", startSamba(servers.SambaEncrypted)},
@@ -51,6 +53,9 @@ func wanted(s stored) bool {
 // aloud, unless they are insisted on.
 func overStores(t *testing.T, test func(*testing.T, store)) {
 	for _, s := range stores {
+		if full && !wanted(s) {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			if !full { // whose figures nobody reads, and which waits more than it works
 				t.Parallel()
@@ -77,12 +82,31 @@ func startS3(t *testing.T) (store, error) {
 func startOSS(*testing.T) (store, error) {
 	s, err := servers.StartOSS(servers.OSSOptions{Buckets: []string{"trial"}})
 	return store{s, func(dir string) string { return "oss://trial/" + dir + "/" }, func(context.Context) ([]string, error) {
-		keys, uploads := s.Keys("trial")
-		for range uploads {
-			keys = append(keys, "an upload without end")
-		}
-		return keys, nil
+		return withUploads(s.Keys("trial")), nil
 	}, ""}, err
+}
+
+func startGS(*testing.T) (store, error) {
+	s, err := servers.StartGS(servers.GSOptions{Buckets: []string{"trial"}})
+	return store{s, func(dir string) string { return "gs://trial/" + dir + "/" }, func(context.Context) ([]string, error) {
+		return withUploads(s.Keys("trial")), nil
+	}, ""}, err
+}
+
+func startAzurite(t *testing.T) (store, error) {
+	a, err := servers.StartAzurite(t.Context(), servers.AzuriteOptions{Containers: []string{"trial"}})
+	return store{a, func(dir string) string { return "az://trial/" + dir + "/" }, func(ctx context.Context) ([]string, error) {
+		keys, uploads, err := a.Keys(ctx, "trial")
+		return withUploads(keys, uploads), err
+	}, ""}, err
+}
+
+// withUploads adds names for uploads that are neither completed nor aborted.
+func withUploads(keys []string, uploads int) []string {
+	for range uploads {
+		keys = append(keys, "an upload without end")
+	}
+	return keys
 }
 
 func startSamba(mode servers.SambaMode) func(*testing.T) (store, error) {
