@@ -27,7 +27,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image release demo bench test test-all test-apiserver test-cluster lint fmt clean
+.PHONY: help build image release reference demo bench test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,6 +40,9 @@ image: build ## make bin/stager-image.tar, the release image, without a containe
 
 release: ## make bin/release, all files of a release: make release VERSION=0.1.0
 	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' -repository '$(REPOSITORY)'
+
+reference: ## write the pages of docs that are generated from the code
+	go run -C e2e ./cmd/reference
 
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo

@@ -153,13 +153,13 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 type pruneCmd struct {
 	storing
 	shape
+	rehearsing
 	Dst     string `arg:"" help:"Checkpoint location, such as s3://bucket/runs/7/."`
 	Last    int    `help:"Number of newest committed steps to keep, at least 1." required:"" env:"STAGER_KEEP_LAST"`
 	Every   int64  `help:"Also keep every step divisible by N." placeholder:"N" env:"STAGER_KEEP_EVERY"`
 	Best    int    `help:"Also keep the N best steps by --metric." placeholder:"N" env:"STAGER_KEEP_BEST"`
 	Metric  string `help:"Metric, recorded in completion markers, that ranks steps." env:"STAGER_KEEP_METRIC"`
 	Highest bool   `help:"Rank higher values first. Default: lower first." env:"STAGER_KEEP_HIGHEST"`
-	DryRun  bool   `help:"Print what would be removed, and remove nothing." env:"STAGER_PRUNE_DRY_RUN"`
 
 	Abandoned time.Duration `help:"Remove incomplete uploads without activity for this long; 0 only if nothing else writes here." default:"24h" env:"STAGER_PRUNE_ABANDONED"`
 	Foreign   string        `help:"Incomplete multipart uploads that may belong to other programs: keep, list or remove. Removes only those older than --abandoned." default:"keep" enum:"keep,list,remove" env:"STAGER_PRUNE_FOREIGN"`

@@ -24,11 +24,11 @@ type copying struct {
 }
 
 type copyCmd struct {
+	rehearsing
 	storing
 	choosing
 	copying
 	Force       bool     `help:"Copy everything again."`
-	DryRun      bool     `help:"Print what would be copied, and copy nothing."`
 	Verify      bool     `env:"STAGER_COPY_VERIFY" help:"Compare both sides and print what is missing or differs; copy nothing."`
 	ResetLayout bool     `help:"Remove the layout record in DST of workers that cannot finish; copy nothing. No worker may be running."`
 	DstSecrets  string   `help:"Directory with credential files for DST. Default: --secrets, or the environment." placeholder:"DIR"`

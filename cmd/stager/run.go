@@ -26,6 +26,7 @@ import (
 type runCmd struct {
 	storing
 	socket
+	rehearsing
 	File      string   `short:"f" help:"StagePlan file; - reads standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
 	PlanYAML  string   `name:"plan-yaml" help:"StagePlan as a string instead of a file." required:"" xor:"plan" placeholder:"YAML"`
 	Prefetch  string   `help:"Inputs of mode prefetch: all (fetch them alongside the rest), only (fetch them, check the other sources and exit) or skip (another container fetches them)." enum:"all,only,skip" default:"all"`
@@ -45,6 +46,7 @@ func (runCmd) Help() string {
 With a command, it stages the inputs, runs the command, forwards signals and saves the outputs. It exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved.
 
     stager run -f plan.yaml -- python train.py
+    stager run --dry-run -f plan.yaml          # check the plan, and print what it would do
 
 SIGUSR1 starts saving while the command continues, as with sbatch --signal=B:USR1@600. The command finds the socket in STAGER_SOCKET and the directories in STAGER_INPUT_name and STAGER_OUTPUT_name.`
 }
@@ -84,6 +86,10 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err := preemption.Check(c.Notice); err != nil {
 			return &usageError{err}
 		}
+	}
+	if c.DryRun {
+		describe(p, child)
+		return nil
 	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // an attempt that is not a number counts as the first
 	job, _ := plan.JobIdentity(os.Getenv)
