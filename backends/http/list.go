@@ -10,10 +10,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
+	"github.com/stager-dev/stager/backends/readahead"
 )
 
 const (
@@ -36,29 +36,17 @@ type found struct {
 // manifest, and then asks for the size and version of each object.
 func (s *site) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		within, cancel := context.WithCancel(ctx)
-		var running sync.WaitGroup
-		defer running.Wait()
-		defer cancel()
-		queue := make(chan chan found, ahead)
-		put := func(step func() found) bool {
-			slot := make(chan found, 1)
-			select {
-			case queue <- slot:
-			case <-within.Done():
-				return false
-			}
-			running.Go(func() { slot <- step() })
-			return true
-		}
-		running.Go(func() {
-			defer close(queue)
-			s.keys(within, prefix, func(key string) bool {
-				return put(func() found { return s.describe(within, key) })
-			}, func(f found) bool { return put(func() found { return f }) })
+		queue := readahead.New(ctx, ahead, func(ctx context.Context, q *readahead.Queue[found]) {
+			s.keys(ctx, prefix, func(key string) bool {
+				return q.Put(func() found { return s.describe(ctx, key) })
+			}, func(f found) bool { return q.Put(func() found { return f }) })
 		})
-		for slot := range queue {
-			f := <-slot
+		defer queue.Close(nil)
+		for {
+			f, ok, _ := queue.Next()
+			if !ok {
+				break
+			}
 			backends.Moved(ctx)
 			switch {
 			case f.err != nil:

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/readahead"
 )
 
 const (
@@ -19,23 +20,20 @@ const (
 // stream reads an object from its first byte to its last, in order, once. It fetches ranges
 // concurrently and buffers them in memory:
 //
-//	free buffers ─ produce ─ fetch, fetch, … ─ pieces, in order ─ Read ─ checksum ─ free buffers
+//	free buffers ─ produce ─ fetch, fetch, … ─ readahead.Queue ─ Read ─ checksum ─ free buffers
 //
 // A range that has arrived uses no connection, so a slow reader never blocks the connections of
 // others.
 type stream struct {
-	ctx     context.Context // of the object: io.Reader has no context parameter
-	stop    context.CancelFunc
-	work    sync.WaitGroup
 	store   *backends.Store
 	obj     backends.Object
 	arrived func(int64)
-	pieces  chan *streamed
+	pieces  *readahead.Queue[streamed]
 	free    chan []byte
 
 	// The fields below belong to the reader.
 	begun     bool
-	now       *streamed
+	now       []byte // the current piece
 	rest      []byte
 	err       error
 	stated    backends.Checksum
@@ -43,8 +41,8 @@ type stream struct {
 	sum       hash.Hash          // of the bytes read so far; nil: there is nothing to compare with
 }
 
+// streamed is a piece that has arrived.
 type streamed struct {
-	done   chan struct{} // closed when the fields below are set
 	bytes  []byte
 	stated backends.Checksum
 	err    error
@@ -52,28 +50,23 @@ type streamed struct {
 
 // newStream starts to fetch. told is the object's checksum, if known; arrived may be nil.
 func newStream(ctx context.Context, store *backends.Store, obj backends.Object, stated backends.Checksum, arrived func(int64)) *stream {
-	ctx, stop := context.WithCancel(ctx)
 	if arrived == nil {
 		arrived = func(int64) {}
 	}
-	s := &stream{
-		ctx: ctx, stop: stop, store: store, obj: obj, stated: stated, arrived: arrived,
-		pieces: make(chan *streamed, streamAhead), free: make(chan []byte, streamAhead),
-	}
+	s := &stream{store: store, obj: obj, stated: stated, arrived: arrived, free: make(chan []byte, streamAhead)}
 	for range streamAhead {
 		s.free <- nil // allocated when needed
 	}
-	s.work.Go(s.produce)
+	s.pieces = readahead.New(ctx, streamAhead, s.produce)
 	return s
 }
 
-func (s *stream) produce() {
-	defer close(s.pieces)
+func (s *stream) produce(ctx context.Context, pieces *readahead.Queue[streamed]) {
 	for off := int64(0); off < s.obj.Size; off += streamPiece {
 		var buf []byte
 		select {
 		case buf = <-s.free:
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		n := min(streamPiece, s.obj.Size-off)
@@ -84,12 +77,13 @@ func (s *stream) produce() {
 		default:
 			buf = *streamBuffers.Get().(*[]byte)
 		}
-		p := &streamed{done: make(chan struct{}), bytes: buf[:n]}
-		s.work.Go(func() {
-			defer close(p.done)
-			p.stated, p.err = s.store.ReadRange(s.ctx, s.obj, off, n, &counted{backends.Stretch{Bytes: p.bytes, Off: off}, s.arrived}, nil)
-		})
-		s.pieces <- p // never blocks: the channel has room for all buffers
+		if !pieces.Put(func() streamed { // at once: the queue has room for all buffers
+			stated, err := s.store.ReadRange(ctx, s.obj, off, n, &counted{backends.Stretch{Bytes: buf[:n], Off: off}, s.arrived}, nil)
+			return streamed{buf[:n], stated, err}
+		}) {
+			giveBack(buf)
+			return
+		}
 	}
 }
 
@@ -111,18 +105,17 @@ func (s *stream) next() {
 	first := !s.begun
 	s.begun = true
 	if s.now != nil {
-		s.free <- s.now.bytes[:cap(s.now.bytes)]
+		s.free <- s.now[:cap(s.now)]
 		s.now = nil
 	}
-	p, more := <-s.pieces
-	if !more {
-		if s.err = context.Cause(s.ctx); s.err == nil {
+	p, ok, err := s.pieces.Next()
+	if !ok {
+		if s.err = err; s.err == nil {
 			s.err = io.EOF
 		}
 		return
 	}
-	<-p.done
-	s.now = p
+	s.now = p.bytes
 	if s.err = p.err; s.err != nil {
 		return
 	}
@@ -144,13 +137,9 @@ func (s *stream) next() {
 
 // close stops fetching and releases the buffers.
 func (s *stream) close() {
-	s.stop()
-	s.work.Wait()
+	s.pieces.Close(func(p streamed) { giveBack(p.bytes) })
 	if s.now != nil {
-		giveBack(s.now.bytes)
-	}
-	for p := range s.pieces {
-		giveBack(p.bytes)
+		giveBack(s.now)
 	}
 	for len(s.free) > 0 {
 		giveBack(<-s.free)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/readahead"
 )
 
 const (
@@ -22,19 +22,15 @@ const (
 
 // reader reads a range of a shard in order, and reads files ahead.
 type reader struct {
-	ctx    context.Context // of the range: io.Reader has no context parameter
-	stop   context.CancelFunc
-	work   sync.WaitGroup
-	chunks chan *chunk
+	chunks *readahead.Queue[chunk]
 	room   *semaphore.Weighted // limits ahead
-	now    *chunk
-	rest   []byte // remaining bytes of now
+	now    int64               // the room of the current chunk
+	rest   []byte              // its remaining bytes
 	err    error
 }
 
 // chunk is a section of a shard.
 type chunk struct {
-	done  chan struct{} // closed when the fields below are set
 	bytes []byte
 	err   error
 	room  int64
@@ -42,17 +38,15 @@ type chunk struct {
 
 // read returns a reader for the bytes of a shard between two offsets.
 func read(ctx context.Context, src *backends.Store, sh *shard, from, to int64) *reader {
-	ctx, stop := context.WithCancel(ctx)
-	r := &reader{ctx: ctx, stop: stop, chunks: make(chan *chunk, aheadFiles), room: semaphore.NewWeighted(ahead)}
-	r.work.Go(func() {
-		defer close(r.chunks)
-		r.plan(src, sh, from, to)
+	r := &reader{room: semaphore.NewWeighted(ahead)}
+	r.chunks = readahead.New(ctx, aheadFiles, func(ctx context.Context, chunks *readahead.Queue[chunk]) {
+		r.plan(ctx, chunks, src, sh, from, to)
 	})
 	return r
 }
 
 // plan walks the files of a range and starts to read them.
-func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
+func (r *reader) plan(ctx context.Context, chunks *readahead.Queue[chunk], src *backends.Store, sh *shard, from, to int64) {
 	// put appends the section of n bytes at an offset, as far as it lies in the range, and reports
 	// whether more is needed.
 	put := func(at, n int64, get func(skip, n int64) ([]byte, error)) bool {
@@ -61,20 +55,10 @@ func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
 		if n <= 0 {
 			return at < to
 		}
-		c := &chunk{done: make(chan struct{}), room: n}
-		if r.room.Acquire(r.ctx, n) != nil {
-			return false
-		}
-		r.work.Go(func() {
-			defer close(c.done)
-			c.bytes, c.err = get(skip, n)
+		return r.room.Acquire(ctx, n) == nil && chunks.Put(func() chunk {
+			bytes, err := get(skip, n)
+			return chunk{bytes, err, n}
 		})
-		select {
-		case r.chunks <- c:
-			return true
-		case <-r.ctx.Done():
-			return false
-		}
 	}
 	i := 0
 	for _, obj := range sh.files.All() {
@@ -85,14 +69,14 @@ func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
 		more := false
 		if obj.Size <= whole {
 			more = put(start, next-start, func(skip, n int64) ([]byte, error) {
-				all, err := r.small(src, obj, next-start)
+				all, err := small(ctx, src, obj, next-start)
 				if err != nil {
 					return nil, err
 				}
 				return all[skip : skip+n], nil
 			})
 		} else {
-			more = r.large(src, obj, start, next, put)
+			more = large(ctx, src, obj, start, next, put)
 		}
 		if !more {
 			return
@@ -102,14 +86,14 @@ func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
 }
 
 // small returns a file with its header and padding, n bytes in all.
-func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byte, error) {
+func small(ctx context.Context, src *backends.Store, obj backends.Object, n int64) ([]byte, error) {
 	head, err := header(obj)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]byte, n)
 	p := backends.Stretch{Bytes: all[copy(all, head):][:obj.Size]}
-	reported, err := src.ReadRange(r.ctx, obj, 0, obj.Size, p, nil)
+	reported, err := src.ReadRange(ctx, obj, 0, obj.Size, p, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +108,7 @@ func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byt
 
 // large puts a file in pieces. No piece covers the whole file, so after the last piece the file is
 // read once more to compare its checksum.
-func (r *reader) large(src *backends.Store, obj backends.Object, start, next int64, put func(at, n int64, get func(skip, n int64) ([]byte, error)) bool) bool {
+func large(ctx context.Context, src *backends.Store, obj backends.Object, start, next int64, put func(at, n int64, get func(skip, n int64) ([]byte, error)) bool) bool {
 	contents := next - padded(obj.Size)
 	more := put(start, contents-start, func(skip, n int64) ([]byte, error) {
 		head, err := header(obj)
@@ -136,9 +120,9 @@ func (r *reader) large(src *backends.Store, obj backends.Object, start, next int
 	for at := int64(0); more && at < obj.Size; at += whole {
 		more = put(contents+at, min(whole, obj.Size-at), func(skip, n int64) ([]byte, error) {
 			p := backends.Stretch{Bytes: make([]byte, n), Off: at + skip}
-			_, err := src.ReadRange(r.ctx, obj, p.Off, n, p, nil)
+			_, err := src.ReadRange(ctx, obj, p.Off, n, p, nil)
 			if err == nil && p.Off+n == obj.Size {
-				err = compare(r.ctx, src, obj)
+				err = compare(ctx, src, obj)
 			}
 			return p.Bytes, err
 		})
@@ -210,31 +194,22 @@ func (r *reader) next() bool {
 	if r.err != nil {
 		return false
 	}
-	r.giveBack()
-	c, more := <-r.chunks
-	if !more {
-		if r.err = context.Cause(r.ctx); r.err == nil {
+	r.room.Release(r.now)
+	r.now = 0
+	c, ok, err := r.chunks.Next()
+	if !ok {
+		if r.err = err; r.err == nil {
 			r.err = io.EOF
 		}
 		return false
 	}
-	<-c.done
-	r.now, r.rest, r.err = c, c.bytes, c.err
+	r.now, r.rest, r.err = c.room, c.bytes, c.err
 	return r.err == nil
-}
-
-// giveBack releases the memory of the chunk that was read.
-func (r *reader) giveBack() {
-	if r.now != nil {
-		r.room.Release(r.now.room)
-		r.now = nil
-	}
 }
 
 // Close stops reading ahead.
 func (r *reader) Close() error {
-	r.stop()
-	r.work.Wait()
+	r.chunks.Close(nil)
 	r.err, r.rest = io.ErrClosedPipe, nil
 	return nil
 }
