@@ -13,9 +13,11 @@ import (
 )
 
 // keepOpen writes a file of a step on node 1, whose save stays open until the file is closed.
-func (g *gang) keepOpen(step string) *os.File {
+func (g *gang) keepOpen(step string) *os.File { return g.keepOpenOn(1, step) }
+
+func (g *gang) keepOpenOn(n int, step string) *os.File {
 	g.t.Helper()
-	dir := filepath.Join(g.dirs[1], "step-"+step)
+	dir := filepath.Join(g.dirs[n], "step-"+step)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		g.t.Fatal(err)
 	}

@@ -33,6 +33,13 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 		m.finish(s, Committed, "")
 	case saveGather:
 		m.gathered(s, e)
+	case saveAbsent:
+		if rec, err := DecodeMember(e.Body); e.Outcome == OK && err == nil && rec.Boot == s.view.Boots[s.absent] && rec.State == Left {
+			s.left = true
+			m.enter(s, saveGather) // it may have brought its part before it left
+			return
+		}
+		m.enter(s, saveWatch)
 	case saveLook:
 		if m.invalid(s, e) {
 			return
@@ -135,6 +142,8 @@ func (m *Machine) gathered(s *save, e Event) {
 		m.enter(s, saveLook)
 	case m.patienceOver(s):
 		m.finish(s, Abandoned, fmt.Sprintf("the members changed, and the parts of nodes %s are missing", words(missing)))
+	case s.left && slices.Contains(missing, s.absent):
+		m.finish(s, Abandoned, fmt.Sprintf("node %d has left the job without its part", s.absent))
 	case slices.Contains(missing, m.cfg.Index): // or the step is committed, and they are no longer needed
 		s.removed = true
 		m.enter(s, saveRead)
@@ -142,6 +151,12 @@ func (m *Machine) gathered(s *save, e Event) {
 		if now := words(missing); s.missing != now {
 			s.missing = now
 			m.report(Report{Topic: Waiting, Save: s.id, Step: s.what.Step, Missing: missing})
+		}
+		s.left = false
+		if s.waited-s.asked >= m.cfg.TakeOver && m.on(ruleOfLeaving) {
+			s.absent, s.asked = missing[0], s.waited
+			m.enter(s, saveAbsent)
+			return
 		}
 		m.enter(s, saveWatch)
 	}

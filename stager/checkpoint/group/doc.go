@@ -63,7 +63,7 @@
 //     them takes over the commit when COMMIT.json does not appear.
 //  7. A view ends when a member is replaced. Its checkpoints are never saved in another
 //     view. Saves for which all parts exist are still committed. Others are abandoned and
-//     reported.
+//     reported. So are saves without the part of a member that has left the job in order.
 //
 // # Order
 //

@@ -92,7 +92,7 @@ func explore(sc *scenario, limit int) result {
 		return r
 	}
 	if stuck := unreachable(before, goal); stuck >= 0 {
-		r.bad, r.schedule = "from here the last checkpoint is never committed", schedule(stuck)
+		r.bad, r.schedule = "from here the last checkpoint is never committed, or a save never ends", schedule(stuck)
 	}
 	return r
 }
@@ -126,7 +126,7 @@ func (sc *scenario) reached(w *world) bool {
 		return false
 	}
 	jobs := make(map[string]bool)
-	if slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && !a.drains }) {
+	if slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && !a.drains && !a.left }) {
 		return true // a job that lost a pod permanently waits
 	}
 	for _, a := range w.actors {
@@ -146,8 +146,9 @@ func (sc *scenario) reached(w *world) bool {
 			jobs[a.cfg.Job] = true
 		}
 	}
+	left := slices.ContainsFunc(w.actors, func(a *actor) bool { return a.left })
 	for job := range jobs {
-		if !sc.saved(w, job) {
+		if !left && !sc.saved(w, job) {
 			return false
 		}
 	}
@@ -155,7 +156,7 @@ func (sc *scenario) reached(w *world) bool {
 }
 
 func (sc *scenario) faults() bool {
-	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost+sc.restart > 0
+	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost+sc.restart+sc.leave > 0
 }
 
 // saved reports whether the last checkpoint of a job is committed. Another job may have replaced
@@ -222,6 +223,10 @@ var scenarios = []scenario{
 	{name: "resize", n: 3, saves: []int64{1}, mode: "rank0", resize: 1, brief: true},
 	{name: "second-job", n: 2, saves: []int64{1}, mode: "rank0", second: 1},
 	{name: "second-job-after-death", n: 2, saves: []int64{1}, mode: "rank0", second: 1, kill: 2},
+	{name: "leave", n: 2, saves: []int64{1}, mode: "each", leave: 1},
+	{name: "leave-job", n: 2, saves: []int64{1, 2}, mode: "job", leave: 1},
+	{name: "leave-quiet", n: 3, saves: []int64{1}, mode: "quiet", leave: 2},
+	{name: "leave-return", n: 2, saves: []int64{1}, mode: "each", leave: 1, crash: 1},
 	{name: "retention", n: 2, saves: []int64{1, 2}, mode: "job", sweep: 1},
 }
 
@@ -275,7 +280,7 @@ func TestRandomRunsOfEightNodes(t *testing.T) {
 	for seed := range runs {
 		sc := &scenario{
 			n: 8, saves: []int64{1, 2, 2}, mode: []string{"job", "each", "rank0"}[seed%3], halves: seed%2 == 0, drain: seed%4 < 2,
-			crash: 2, replace: 2, second: seed % 2, lost: 3, sweep: 2,
+			crash: 2, replace: 2, second: seed % 2, lost: 3, sweep: 2, leave: 2,
 		}
 		if sc.mode == "job" { // nodes without a sign cannot tell writings of a step apart
 			sc.saves = []int64{1, 2, 3}

@@ -37,11 +37,11 @@ func (a *actor) canon() []byte {
 	m.out, m.log.delay, m.view.delay, m.cfg = nil, 0, 0, Config{}
 	for i := range m.saves {
 		s := &m.saves[i]
-		s.delay, s.waited = 0, min(s.waited, 1)
+		s.delay, s.waited, s.asked = 0, min(s.waited, 1), min(s.asked, 1)
 		s.view, s.digests = View{Seq: s.view.Seq}, nil
 	}
 	b := make([]byte, 0, 4<<10)
-	b = appendAll(b, a.name, a.dead, a.drains, a.trainer, a.run, a.round, a.pos, a.half, a.whole, a.guessed, a.disk, a.held, a.counts,
+	b = appendAll(b, a.name, a.dead, a.left, a.drains, a.trainer, a.run, a.round, a.pos, a.half, a.whole, a.guessed, a.disk, a.held, a.counts,
 		m.member, m.view, m.log, m.order, m.ready, m.saves)
 	for _, p := range a.pend {
 		b = appendAll(b, p.Do, p.For, p.Key, len(p.Body), p.Version)

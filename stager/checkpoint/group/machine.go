@@ -286,6 +286,7 @@ func rule(n int) rules { return 1 << n }
 const (
 	ruleOfOrder    = 13 // part of rule 5: checkpoints are in the order in which they were written
 	ruleOfWritings = 14 // part of rule 4: nodes compare which writing of a step they hold
+	ruleOfLeaving  = 15 // part of rule 7: a node that has left brings no more parts
 )
 
 func (m *Machine) on(n int) bool { return m.off&rule(n) == 0 }

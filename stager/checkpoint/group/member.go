@@ -120,6 +120,10 @@ func (m *Machine) decide(rec Member, version string) {
 	switch {
 	case same && rec.Boot == m.cfg.Boot: // of this process, or of one before its restart
 		m.member.beat, m.member.former = rec.Beat, rec.Former
+		if rec.State == Left { // others must not give up what this node will bring
+			m.writeMember(memberWrite, version, "")
+			return
+		}
 		m.registered(version)
 	case same && slices.Contains(rec.Former, m.cfg.Boot), m.member.joined:
 		if m.on(1) {

@@ -50,6 +50,7 @@ type actor struct {
 	pend    []Action // pending requests
 	timers  []Task
 	dead    bool
+	left    bool // in order, at the end of its trainer
 	drains  bool // replaced, but still running
 	trainer trainerState
 	run     int
@@ -76,11 +77,11 @@ type scenario struct {
 	lazy   bool   // reads are pending, too, instead of immediate
 	brief  bool   // uploads, registration, and the start of a new view are immediate: other scenarios interleave them
 	// How often each event may happen:
-	crash, replace, resize, second, kill, lost, sweep, restart int
-	drain                                                      bool // a replaced member keeps running
-	victim                                                     int  // the member whose pod is replaced, from 1; 0: any
-	most                                                       int  // maximum number of states in the long form; 0: all
-	off                                                        rules
+	crash, replace, resize, second, kill, lost, sweep, restart, leave int
+	drain                                                             bool // a replaced member keeps running
+	victim                                                            int  // the member whose pod is replaced, from 1; 0: any
+	most                                                              int  // maximum number of states in the long form; 0: all
+	off                                                               rules
 }
 
 type object struct{ key, body string }
@@ -90,7 +91,7 @@ type world struct {
 	actors []*actor
 	store  []object // sorted by key
 	limbo  []Action // writes that may still happen after their response was lost
-	left   struct{ crash, replace, resize, second, kill, lost, sweep, restart int }
+	left   struct{ crash, replace, resize, second, kill, lost, sweep, restart, leave int }
 	runs   int // number of trainer runs
 	done   []SaveID
 	vacant []Config // of removed pods that are not replaced yet
@@ -101,7 +102,7 @@ type world struct {
 func (sc *scenario) start() *world {
 	w := &world{sc: sc}
 	w.left.crash, w.left.replace, w.left.resize, w.left.second = sc.crash, sc.replace, sc.resize, sc.second
-	w.left.kill, w.left.lost, w.left.sweep, w.left.restart = sc.kill, sc.lost, sc.sweep, sc.restart
+	w.left.kill, w.left.lost, w.left.sweep, w.left.restart, w.left.leave = sc.kill, sc.lost, sc.sweep, sc.restart, sc.leave
 	w.begin("job-a", sc.n)
 	if sc.cold {
 		return w

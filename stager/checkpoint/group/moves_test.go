@@ -134,7 +134,7 @@ func (w *world) beats(boot string) bool {
 // every step, so none continues without the others.
 func (w *world) peers(a *actor, all func(*actor) bool) bool {
 	for _, b := range w.actors {
-		if b.cfg.Job == a.cfg.Job && !b.drains && (b.run != a.run || !all(b)) {
+		if b.cfg.Job == a.cfg.Job && !b.drains && !b.left && (b.run != a.run || !all(b)) {
 			return false
 		}
 	}
@@ -321,8 +321,21 @@ func (w *world) stands(view string) (still time.Duration) {
 
 func (w *world) faults(moves []move) []move {
 	for i, a := range w.actors {
+		if a.left && w.left.crash > 0 {
+			c, b := w.clone(i)
+			c.left.crash--
+			b.dead, b.left = false, false
+			c.restart(b)
+			moves = append(moves, move{fmt.Sprintf("node %s: stager is started again", a.name), c, true})
+		}
 		if a.dead {
 			continue
+		}
+		if w.left.leave > 0 && a.trainer == trains && a.pos == len(w.sc.saves) && a.m.member.phase == memberBeating {
+			c, b := w.clone(i)
+			c.left.leave--
+			c.leaves(b)
+			moves = append(moves, move{fmt.Sprintf("node %s leaves: its trainer has ended, and its grace period as well", a.name), c, true})
 		}
 		if w.left.crash > 0 {
 			c, b := w.clone(i)
@@ -370,6 +383,18 @@ func (w *world) faults(moves []move) []move {
 		moves = append(moves, move{"another job starts with the same destination", c, true})
 	}
 	return moves
+}
+
+// leaves ends the process of an actor in order. What it has not done is never done.
+func (w *world) leaves(a *actor) {
+	a.pend = nil
+	w.feed(a, Event{What: Leave})
+	for _, act := range a.pend {
+		if act.For == ofMember {
+			w.exec(a, act)
+		}
+	}
+	a.left, a.dead, a.m, a.pend, a.timers = true, true, &Machine{}, nil, nil
 }
 
 // restart clears the memory of a process. The content of its volume stays.

@@ -27,6 +27,7 @@ func TestRulesAreNeeded(t *testing.T) {
 		{5, scenario{n: 2, saves: []int64{1, 2}, mode: "each"}, "is not committed", false},
 		{6, scenario{n: 2, saves: []int64{1}, mode: "each"}, "COMMIT without the part", false},
 		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1, victim: 2, brief: true}, "never committed", false},
+		{ruleOfLeaving, scenario{n: 2, saves: []int64{1}, mode: "each", leave: 1}, "never committed", false},
 		{10, scenario{n: 2, saves: []int64{1}, mode: "each", sweep: 1}, "is missing", false},
 	} {
 		t.Run(fmt.Sprintf("rule-%d", tt.rule), func(t *testing.T) {

@@ -22,14 +22,17 @@ type save struct {
 	old     bool          // its view has ended
 	waited  time.Duration // for the others
 	delay   time.Duration
-	overdue bool     // other members list the parts, too
-	parts   []Part   // of all nodes
-	digests []string // of the parts
-	version string   // of another save's existing COMMIT.json
-	suffix  int      // of the directory of COMMIT.json
-	missing string   // reported
-	removed bool     // the own part was removed
-	guess   bool     // the COMMIT.json that ends it is provisional
+	overdue bool          // other members list the parts, too
+	parts   []Part        // of all nodes
+	digests []string      // of the parts
+	version string        // of another save's existing COMMIT.json
+	suffix  int           // of the directory of COMMIT.json
+	missing string        // reported
+	removed bool          // the own part was removed
+	absent  int           // the node whose member record is read because its part is missing
+	asked   time.Duration // what waited was then
+	left    bool          // that node has left the job
+	guess   bool          // the COMMIT.json that ends it is provisional
 }
 
 type savePhase uint8
@@ -45,6 +48,7 @@ const (
 	saveRead                           // reads COMMIT.json
 	saveLookOwn                        // checks the own data after COMMIT
 	saveGather                         // reads all parts
+	saveAbsent                         // reads the member record of a node whose part is missing
 	saveLook                           // checks all data
 	saveBefore                         // reads COMMIT.json before it is written
 	saveWrite                          // writes it
@@ -96,6 +100,8 @@ func (m *Machine) enter(s *save, p savePhase) {
 		a.Do, a.Key = Read, s.commitKey()
 	case saveGather, saveGatherAgain:
 		a.Do, a.Key = Gather, PartsPrefix(s.what.Step, s.id)
+	case saveAbsent:
+		a.Do, a.Key = Read, memberKey(s.absent)
 	case saveNewest:
 		a.Do = Newest
 	case saveLook, saveLookAgain:
@@ -280,7 +286,7 @@ func (m *Machine) endView(why string) {
 		case s.phase == saveScan || s.phase == saveWaitLocal:
 			m.finish(s, Abandoned, why)
 		default:
-			s.old, s.waited = true, 0
+			s.old, s.waited, s.asked = true, 0, 0
 		}
 	}
 }

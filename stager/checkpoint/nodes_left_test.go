@@ -1,0 +1,83 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// leave ends the process of a node in order.
+func (g *gang) leave(n int) {
+	g.t.Helper()
+	if err := g.us[n].Drain(g.t.Context(), Exit{}); err != nil {
+		g.t.Fatal(err)
+	}
+	g.stop[n]()
+	if err := g.us[n].Close(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// A node left the job, and another one still had a checkpoint to save. It waited for the part of
+// the node that had left until its grace period was over, a minute, an hour or for good.
+func TestNodesDoNotWaitForOneThatHasLeft(t *testing.T) {
+	for _, nodes := range []int{2, 3} {
+		for leaver := range nodes {
+			t.Run(fmt.Sprintf("node %d of %d", leaver, nodes), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					g := savedGang(t, mem.New(), nodes)
+					g.leave(leaver)
+					for n := range nodes {
+						if n != leaver {
+							g.saveOn(n, g.dirs[n], "2")
+						}
+					}
+					ended := make(chan error)
+					for n, u := range g.us {
+						if n != leaver {
+							go func() { ended <- u.Drain(g.t.Context(), Exit{}) }()
+						}
+					}
+					began, want := time.Now(), fmt.Sprintf("node %d has left the job", leaver)
+					for range nodes - 1 {
+						if err := <-ended; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "step 2") {
+							t.Errorf("Drain: got %v, want an error that names step 2 and says %q", err, want)
+						}
+					}
+					if took := time.Since(began); took > time.Minute {
+						t.Errorf("Drain took %v, want at most a minute", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A container that is started again has left before. What it brings then is awaited.
+func TestNodeThatComesBackTakesPart(t *testing.T) {
+	for leaver := range 2 {
+		t.Run(fmt.Sprintf("node %d", leaver), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				g := savedGang(t, mem.New(), 2)
+				g.leave(leaver)
+				g.start(leaver)
+				open := g.keepOpenOn(leaver, "2")
+				g.saveOn(1-leaver, g.dirs[1-leaver], "2")
+				time.Sleep(2 * time.Minute) // longer than a node waits before it looks who has left
+				g.finish(open)
+				time.Sleep(10 * time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				for n, u := range g.us {
+					if err := u.Wait(ctx, 2); err != nil {
+						t.Errorf("node %d: got %v, want step 2 saved", n, err)
+					}
+				}
+			})
+		})
+	}
+}
