@@ -160,8 +160,14 @@ func (c diskCell) row(lab *Lab, kind Data) Row {
 	}
 	row.Ours = as("auto")
 	row.Rivals = []Rival{{"stager, direct", as("direct"), Goal{Ratio: atLeast}}, {"stager, buffered", as("buffered"), Goal{Ratio: atLeast}}}
+	if c.limit > 0 && c.limit < peerMemory {
+		row.Peer, row.Theirs, row.Goal, row.Rivals = row.Rivals[0].Peer, row.Rivals[0].Command, row.Rivals[0].Goal, row.Rivals[1:]
+	}
 	return row
 }
+
+// peerMemory is the memory limit in MiB below which the kernel kills s5cmd in most runs.
+const peerMemory = 128
 
 // sync has a command end with a sync of what it wrote, if all are to.
 func (c diskCell) sync(cmd *exec.Cmd, dir string) *exec.Cmd {

@@ -19,7 +19,7 @@ type Goal struct {
 func (g Goal) String() string {
 	var all []string
 	if g.Ratio > 0 {
-		all = append(all, fmt.Sprintf("≥ %.1f×", g.Ratio))
+		all = append(all, "≥ "+strings.TrimSuffix(fmt.Sprintf("%.2f", g.Ratio), "0")+"×")
 	}
 	if g.PerGB > 0 {
 		all = append(all, fmt.Sprintf("≤ %.2f s/GB", g.PerGB))
