@@ -26,6 +26,8 @@ var published = []struct{ module, files string }{
 	{"github.com/kubeflow/trainer/v2@v2.0.0", "manifests/base/crds/trainer.kubeflow.org_*.yaml"},
 	{"github.com/ray-project/kuberay/ray-operator@v1.5.0", "config/crd/bases/ray.io_*.yaml"},
 	{"knative.dev/serving@v0.51.0", "config/core/300-resources/service.yaml"},
+	{"knative.dev/serving@v0.51.0", "config/core/300-resources/configuration.yaml"},
+	{"sigs.k8s.io/jobset@v0.10.1", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"},
 }
 
 // own are Kubernetes' own types of the examples.
@@ -49,7 +51,6 @@ func TestKindsAreAsTheirProjectsSay(t *testing.T) {
 	}
 	schemas := make(map[string]*schema)
 	read(t, schemas, "testdata/*.yaml")
-	read(t, schemas, "../cluster/testdata/jobset.yaml")
 	why := make(map[string]error) // by group
 	for _, p := range published {
 		dir, err := download(p.module)

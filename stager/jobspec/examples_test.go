@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -58,6 +59,45 @@ func TestExamples(t *testing.T) {
 			holds(t, text, Options{})
 			decodes(t, result.Output)
 		})
+	}
+}
+
+// Every kind of the table has an example in examples/kinds that is injected.
+func TestExamplesHaveEveryKind(t *testing.T) {
+	files, err := filepath.Glob("../../examples/kinds/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	injected := make(map[string]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Inject(text, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range yamledit.Split(result.Output) {
+			if err := yamledit.Parse(d); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objectsIn(d) {
+				o.findTemplates("")
+				for _, template := range o.templates {
+					if template.own(AnnotationUndo) != nil {
+						injected[o.group()+" "+o.kind] = true
+					}
+				}
+			}
+		}
+	}
+	for _, row := range table {
+		for _, kind := range row.kinds {
+			if !injected[row.group+" "+kind] {
+				t.Errorf("no example has the kind %s of the group %q", kind, row.group)
+			}
+		}
 	}
 }
 
