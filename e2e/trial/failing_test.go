@@ -72,7 +72,7 @@ func TestFailingCalls(t *testing.T) {
 		most = 40
 	}
 	binary := build(t)
-	for _, sc := range slices.Concat(lossyScenes, restartScenes) {
+	for _, sc := range slices.Concat(lossyScenes, restartScenes, sourceScenes) {
 		t.Run(sc.name, func(t *testing.T) {
 			if most == 8 && !full {
 				t.Parallel()
@@ -177,7 +177,7 @@ func fail(binary, dir string, sc scene, ready *lossyfs.FS, n int, f failure) (*l
 	case code == 0:
 	case !slices.Contains(foreseen, code):
 		err = fmt.Errorf("exit code %d", code)
-	case !names(said, failed, s.mnt):
+	case !names(said, failed, s):
 		err = fmt.Errorf("exit code %d, and no sentence that names the file", code)
 	}
 	if err == nil {
@@ -204,14 +204,18 @@ func first(failed []lossyfs.Call) *lossyfs.Call {
 }
 
 // names reports whether a text names the file of a call that failed, or a directory that it
-// is in, however short.
-func names(said string, failed []lossyfs.Call, mnt string) bool {
+// is in, however short. A syncfs may be that of the machine's own disk.
+func names(said string, failed []lossyfs.Call, s *stage) bool {
+	place := s.mnt
 	for _, call := range failed {
+		if call.Op == "syncfs" {
+			place = s.dir
+		}
 		for path := call.Path; path != "." && path != "/" && path != ""; path = filepath.Dir(path) {
 			if strings.Contains(said, filepath.Base(path)) {
 				return true
 			}
 		}
 	}
-	return len(failed) == 0 || strings.Contains(said, mnt)
+	return len(failed) == 0 || strings.Contains(said, place)
 }

@@ -14,11 +14,8 @@ var restartScenes = []scene{
 	{
 		name: "window of a killed process", run: runWindow, judge: judgeRestartedWindow,
 		prepare: func(dir string, s *stage) error {
-			for i := range lossyShards {
-				name := fmt.Sprintf("%s/src/shard-%d.tar", dir, i)
-				if err := errors.Join(os.MkdirAll(dir+"/src", 0o755), os.WriteFile(name, []byte(shardBody(i)), 0o644)); err != nil {
-					return err
-				}
+			if err := writeShards(dir + "/src"); err != nil {
+				return err
 			}
 			return prepareRestart(windowSpec, readSomeShards)(dir, s)
 		},

@@ -197,15 +197,7 @@ var lossyScenes = []scene{
 		// A shard gets its name in held before that in ready: a sync for each would cost more
 		// than what arrives in that time.
 		name: "window", run: runWindow, judge: judgeWindow, ordered: true,
-		prepare: func(dir string, _ *stage) error {
-			for i := range lossyShards {
-				name := fmt.Sprintf("%s/src/shard-%d.tar", dir, i)
-				if err := errors.Join(os.MkdirAll(dir+"/src", 0o755), os.WriteFile(name, []byte(shardBody(i)), 0o644)); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		prepare: func(dir string, _ *stage) error { return writeShards(dir + "/src") },
 	},
 }
 
@@ -284,11 +276,22 @@ const lossyShards = 6
 
 func shardBody(i int) string { return strings.Repeat(fmt.Sprintf("shard%03d", i), 3<<10) }
 
+// writeShards makes the source of a window.
+func writeShards(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for i := range lossyShards {
+		err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/shard-%d.tar", dir, i), []byte(shardBody(i)), 0o644))
+	}
+	return err
+}
+
 const windowSpec = "  inputs:\n  - {name: train, source: \"file://DIR/src/\", path: MNT/win, mode: window, window: {size: 256Ki, parallel: 1, minReady: {files: 1}}, order: {by: name}}\n"
 
-// runWindow is a reader that takes shards until the epoch ends.
-func runWindow(s *stage) (int, error) {
-	return s.daemon(windowSpec, func(c *apiClient) error {
+func runWindow(s *stage) (int, error) { return readWindow(s, windowSpec) }
+
+// readWindow is a reader that takes shards until the epoch ends.
+func readWindow(s *stage, spec string) (int, error) {
+	return s.daemon(spec, func(c *apiClient) error {
 		wait, tries := "20s", 3
 		if s.brief {
 			wait = "1s"
