@@ -1,6 +1,7 @@
 package gs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,16 +214,48 @@ func (c *credentials) fromFile(ctx context.Context, text []byte) (*oauth2.Token,
 	if json.Unmarshal(text, &of) != nil || !kinds[of.Type] {
 		return nil, backends.Errorf(backends.Permission, "open", "", "GOOGLE_APPLICATION_CREDENTIALS is not the JSON of a service account, a workload identity or a user")
 	}
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, c.tokens)
+	client, failed := *c.tokens, &failure{RoundTripper: c.tokens.Transport}
+	client.Transport = failed
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, &client)
 	found, err := google.CredentialsFromJSONWithType(ctx, text, of.Type, scope)
 	if err != nil {
 		return nil, backends.Errorf(backends.Permission, "open", "", "the credentials in GOOGLE_APPLICATION_CREDENTIALS are not valid (%s): create the file again", of.Type)
 	}
 	token, err := found.TokenSource.Token()
 	if err != nil {
-		return nil, rejected(err)
+		return nil, rejected(cmp.Or(failed.err, err))
 	}
 	return token, nil
+}
+
+// failure is a transport that keeps why a request or its response failed, since the library that
+// exchanges tokens reports that as text.
+type failure struct {
+	http.RoundTripper
+	err error // requests are sent one after another
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *failure) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := f.RoundTripper.RoundTrip(r)
+	if f.err = err; err == nil {
+		res.Body = &failingBody{res.Body, f}
+	}
+	return res, err
+}
+
+type failingBody struct {
+	io.ReadCloser
+	f *failure
+}
+
+// Read implements io.Reader.
+func (b *failingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.f.err = err
+	}
+	return n, err
 }
 
 // rejected returns the error of a server that issues tokens.

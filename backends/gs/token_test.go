@@ -2,6 +2,11 @@ package gs
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -111,4 +116,37 @@ func TestExpiredTokenIsReplaced(t *testing.T) {
 		t.Errorf("stat with rejected tokens: %v, want kind permission", err)
 	}
 	s.control(t, http.MethodDelete, "/faults", nil)
+}
+
+// A server of tokens that cannot be reached, or breaks off, is no wrong credential: requests are
+// repeated until it responds.
+func TestUnreachableServerOfTokensIsWaitedFor(t *testing.T) {
+	signer, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		fmt.Fprint(w, "{")
+	}))
+	defer broken.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, at := range []string{broken.URL, gone.URL} {
+		text, err := json.Marshal(map[string]string{
+			"type": "service_account", "client_email": "a@b", "token_uri": at,
+			"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCredentials(backends.Options{}, false, http.DefaultTransport.(*http.Transport))
+		if _, err := c.fromFile(t.Context(), text); backends.KindOf(err) != backends.Unavailable {
+			t.Errorf("tokens from %s: %v (%v), want kind unavailable", at, err, backends.KindOf(err))
+		}
+	}
 }
