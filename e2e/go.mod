@@ -18,6 +18,7 @@ require (
 	github.com/google/rpmpack v0.7.1
 	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	golang.org/x/crypto v0.57.0
 	k8s.io/api v0.37.2
 	sigs.k8s.io/yaml v1.6.0
 )

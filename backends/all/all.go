@@ -15,6 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/oss"
 	"github.com/stager-dev/stager/backends/s3"
+	"github.com/stager-dev/stager/backends/sftp"
 	"github.com/stager-dev/stager/backends/smb"
 )
 
@@ -28,6 +29,7 @@ func Registry() *backends.Registry {
 		nfs.Scheme(),
 		oss.Scheme(),
 		s3.Scheme(),
+		sftp.Scheme(),
 		smb.Scheme(),
 	)...)
 }

@@ -29,7 +29,7 @@ func TestCompletion(t *testing.T) {
 		{"ls --output ", "text json"},
 		{"ls --output=j", "--output=json"},
 		{"ls -o t", "text"},
-		{"ls s", "s3:// smb://"},
+		{"ls s", "s3:// sftp:// smb://"},
 		{"ls --retry-for 5s s3", "s3://"},
 		{"ls file://" + dir + "/tra", "file://" + dir + "/train/"},
 		{"ls file://" + dir + "/train/", "file://" + dir + "/train/a.tar file://" + dir + "/train/b.tar"},

@@ -14,7 +14,7 @@ import (
 // Protocols are those that have a server here. Install knows "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
 // servers of other projects, and "xfs", the file system.
-var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http"}
+var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
 // tells progress what it builds, fetches and installs. Packages are Debian's; to
@@ -55,6 +55,9 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 			return err
 		}
 		_, err := Unpack(ctx, progress, webPackages...)
+		return err
+	case "sftp":
+		_, err := Unpack(ctx, progress, sshdPackages...)
 		return err
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")

@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -180,6 +180,15 @@ func web(flags *flag.FlagSet) starter {
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartWeb(ctx, opts))
+	}
+}
+
+func sftp(flags *flag.FlagSet) starter {
+	var opts servers.SSHDOptions
+	flags.StringVar(&opts.Dir, "dir", "", "where files lie; empty: a directory that goes when the server ends")
+	return func(ctx context.Context, log io.Writer) (server, error) {
+		opts.Log = log
+		return obeying(servers.StartSSHD(ctx, opts))
 	}
 }
 

@@ -1,0 +1,55 @@
+package sftp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
+)
+
+func need(t *testing.T) *live.Server {
+	t.Helper()
+	return live.Start(t, "sftp")
+}
+
+// at returns the URL of a directory of the server. params are like "?conns=1".
+func at(s *live.Server, path, params string) string {
+	return "sftp://" + s.Env["SFTP_SERVER"] + s.Env["SFTP_DIR"] + "/" + path + params
+}
+
+// openLive opens a directory of the real server.
+func openLive(t *testing.T, path, params string) *backends.Store {
+	t.Helper()
+	s := need(t)
+	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, path, params), backends.Options{Getenv: s.Getenv(), RetryFor: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func TestContract(t *testing.T) {
+	for _, tt := range []struct {
+		name, params string
+		opts         conformance.Options
+	}{
+		{"four connections", "", conformance.Options{MaxSize: 25 << 20}},
+		{"one connection", "?conns=1", conformance.Options{MaxSize: 1 << 20, Many: 50, Without: []string{conformance.AnyOrder}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			need(t)
+			t.Parallel()
+			conformance.Run(t, func(t *testing.T) *backends.Store {
+				return openLive(t, "contract-"+strings.ReplaceAll(tt.name, " ", "-"), tt.params)
+			}, tt.opts)
+		})
+	}
+}
+
+func TestSweepsAfterKills(t *testing.T) {
+	conformance.Sweeps(t, openLive(t, "sweeps", ""), openLive(t, "sweeps", ""))
+}
