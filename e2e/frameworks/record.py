@@ -141,9 +141,14 @@ def saves(how):
     return work
 
 
+def dcp_save(dcp, state, to):
+    save = getattr(dcp, "save", None) or dcp.save_state_dict  # torch 2.1 has only this one
+    save(state, storage_writer=dcp.FileSystemWriter(to))
+
+
 @case("torch")
 def torch_dcp(out):
-    ranks(saves(lambda dcp, state, to: dcp.save(state, storage_writer=dcp.FileSystemWriter(to))), out)
+    ranks(saves(dcp_save), out)
 
 
 @case("torch")
@@ -298,7 +303,6 @@ def tiny_lightning():
 
 @case("lightning", "torch")
 def lightning(out):
-    import lightning as L
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     class Saves(ModelCheckpoint):
@@ -306,9 +310,26 @@ def lightning(out):
             super()._save_checkpoint(trainer, filepath)
             mark(os.path.relpath(filepath, out))
 
+    fit_tiny_lightning(Saves(out, filename="{step}", every_n_train_steps=2, save_top_k=-1))
+
+
+def fit_tiny_lightning(saves):
+    import lightning as L
+
     net, data = tiny_lightning()
-    saves = Saves(out, filename="{step}", every_n_train_steps=2, save_top_k=-1)
     L.Trainer(max_steps=4, accelerator="cpu", devices=1, callbacks=[saves], logger=False, enable_progress_bar=False, enable_model_summary=False).fit(net, data)
+
+
+@case("nemo_toolkit", "lightning", "torch")
+def nemo(out):
+    from nemo.utils.callbacks.nemo_model_checkpoint import NeMoModelCheckpoint
+
+    class Saves(NeMoModelCheckpoint):
+        def _save_checkpoint(self, trainer, filepath):
+            super()._save_checkpoint(trainer, filepath)
+            mark(os.path.relpath(filepath, out))
+
+    fit_tiny_lightning(Saves(dirpath=out, filename="net--{step}", every_n_train_steps=2, save_top_k=-1, save_nemo_on_train_end=False))
 
 
 @case("orbax-checkpoint", "jax")
@@ -420,23 +441,25 @@ def xgboost(out):
         mark(f"step-{step}")
 
 
-def single_rank():
+def zero_engine(model, stage):
+    """DeepSpeed's engine of a model, in one process."""
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}.items():
         os.environ[name] = value
+    import deepspeed as ds
+    from deepspeed.accelerator import get_accelerator
 
-
-def zero_config(stage):
-    return {"train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}}
+    cpu = get_accelerator()
+    cpu._communication_backend_name = "gloo"  # there is no oneCCL
+    cpu.current_stream = lambda *_: type("Stream", (), {"synchronize": lambda _: None})()  # 0.12 has none on a CPU
+    config = {"train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}}
+    return ds.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
 
 
 @case("deepspeed", "torch")
 def deepspeed(out):
-    import deepspeed as ds
-
-    single_rank()
     model, _ = model_and_optimizer()
     for stage in (1, 2, 3):
-        engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config=zero_config(stage))
+        engine = zero_engine(model, stage)
         for step in (500, 1000):
             engine.save_checkpoint(out, tag=f"global_step{1000 * stage + step}")
             mark(f"global_step{1000 * stage + step}")
@@ -478,9 +501,9 @@ def ray_train(out):
                 torch.save(model.state_dict(), f"{local}/model.pt")
                 torch.save({"epoch": epoch}, f"{local}/state.pt")
                 train.report({"loss": 1 / epoch}, checkpoint=train.Checkpoint.from_directory(local))
-            newest = max(name for name in os.listdir(config["to"]) if name.startswith("checkpoint_2"))
+            newest = max(name for name in os.listdir(config["to"]) if name.startswith("checkpoint_"))
             snapshot = config["to"] + "/checkpoint_manager_snapshot.json"
-            while not os.path.exists(snapshot) or newest not in open(snapshot).read():  # report returns before
+            while config["snapshot"] and (not os.path.exists(snapshot) or newest not in open(snapshot).read()):  # report returns before
                 time.sleep(0.05)
             mark(newest)
 
@@ -490,8 +513,15 @@ def ray_train(out):
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     top, name = os.path.split(out)
-    TorchTrainer(loop, train_loop_config={"to": out}, scaling_config=ScalingConfig(num_workers=1),
-                 run_config=RunConfig(storage_path=top, name=name)).fit()
+    second = ".v2." in TorchTrainer.__module__  # the first one saves into the directories of trials
+    t = TorchTrainer(loop, train_loop_config={"to": out, "snapshot": second}, scaling_config=ScalingConfig(num_workers=1),
+                     run_config=RunConfig(storage_path=top, name=name))
+    if not second:
+        from ray.tune import TuneConfig, Tuner
+
+        of_trials, run = os.path.split(top)
+        t = Tuner(t, tune_config=TuneConfig(trial_dirname_creator=lambda _: name), run_config=RunConfig(storage_path=of_trials, name=run))
+    t.fit()
 
 
 # A call as strace tells it: "1234 1.5 write(5</out/x>, "\x41", 1) = 1".
@@ -653,6 +683,8 @@ def record(name):
         if not any(op["op"] == "mark" for op in ops):
             print(f"{name}: nothing was saved: {done.stderr[-1500:]}", flush=True)
             return
+        while ops[-1]["op"] != "mark":  # what follows belongs to no checkpoint
+            ops.pop()
         inside = {path: data for path, data in recorder.files.items() if not path.startswith("../")}
         for path, data in inside.items():  # the calls, replayed, must give what lies there
             with open(os.path.join(out, path), "rb") as f:

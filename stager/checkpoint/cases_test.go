@@ -112,7 +112,7 @@ var completionCases = []struct {
 		for _, w := range []struct{ name, at, data, sign, text string }{
 			{"DCP", "step-1", "step-1/__0_0.distcp", "step-1/.metadata", "pickle."},
 			{"DeepSpeed", "global_step2", "global_step2/mp_rank_00_model_states.pt", "latest", "global_step2"},
-			{"Trainer", "checkpoint-3", "checkpoint-3/optimizer.pt", "checkpoint-3/trainer_state.json", "{}"},
+			{"Trainer", "checkpoint-3", "checkpoint-3/training_args.bin", "checkpoint-3/trainer_state.json", "{}"},
 		} {
 			write(t, dir, map[string]string{w.data: caseFile("data")})
 			write(t, dir, map[string]string{w.sign: w.text})

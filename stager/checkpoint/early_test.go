@@ -89,7 +89,7 @@ func TestCheckpointRemovedDuringItsSnapshotIsSaved(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
 		name := filepath.Join(dir, "checkpoint-1")
-		files := map[string]string{"config.json": "{}", "optimizer.pt": zipped(t, "1"), "training_args.bin": zipped(t, "2")}
+		files := map[string]string{"config.json": "{}", "optimizer.pt": zipped(t, "1"), "training_args.bin": zipped(t, "2"), "rng_state.pth": zipped(t, "3")}
 		write(t, name, files)
 		pass(t, u)
 		last := map[string]string{"trainer_state.json": `{"global_step": 1}`}

@@ -77,7 +77,7 @@ func described(t *testing.T) (all []*recording) {
 func TestSignThatIsOlderThanItsDataIsRefused(t *testing.T) {
 	signs := map[string]string{
 		"torch_dcp-": ".metadata", "trainer-": "trainer_state.json", "accelerate-": "random_states_0.pkl",
-		"tensorflow-": "ckpt-500.index", "deepspeed-": "../latest", "megatron_core-": "../latest_checkpointed_iteration.txt", "ray_train-": "../checkpoint_manager_snapshot.json",
+		"tensorflow-": "ckpt-500.index", "deepspeed-": "../latest", "megatron_core-": "../latest_checkpointed_iteration.txt", "ray_train-2.60": "../checkpoint_manager_snapshot.json",
 	}
 	for prefix, sign := range signs {
 		for _, r := range recordings(t, prefix) {

@@ -69,14 +69,18 @@ func TestJudge(t *testing.T) {
 		"trainer, json breaks off": {with(viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json"), func(v *View) {
 			v.Files[1].Format = format.Result{Verdict: format.Incomplete}
 		}), Denied, "torn"},
-		"trainer": {viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json").sameTime(), Sign, "sign trainer_state.json"},
+		"trainer":               {viewOf("checkpoint-5", "optimizer.pt", "rng_state.pth", "trainer_state.json").sameTime(), Sign, "sign trainer_state.json"},
+		"trainer, random later": {with(viewOf("checkpoint-5", "optimizer.pt", "rng_state.pth", "trainer_state.json"), func(v *View) { v.Files[1].Modified++ }), Sign, "sign trainer_state.json"},
+		"trainer, no random":    {viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json").sameTime(), Waiting, "changing"},
+		"trainer, DeepSpeed":    {viewOf("checkpoint-5", "global_step5/mp_rank_00_model_states.pt", "latest", "trainer_state.json").sameTime(), Denied, "no sign"},
+		"trainer, only model":   {viewOf("checkpoint-5", "model.safetensors", "trainer_state.json").sameTime(), Sign, "sign trainer_state.json"},
 		"trainer, state empty": {with(viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json"), func(v *View) {
 			v.Files[1].Format, v.Quiet = format.Result{}, time.Hour
 		}), Denied, "torn"},
 		"orbax of 2023":   {with(viewOf("500", "default/_METADATA", "default/checkpoint"), func(v *View) { v.Quiet = quiet }), Quiet, "quiet 10s"},
 		"orbax, removed":  {with(viewOf("500", "_METADATA", "commit_success.txt"), func(v *View) { v.Quiet = time.Hour }), Denied, "no sign"},
 		"trainer, ranks":  {viewOf("checkpoint-5", "optimizer.pt", "rng_state_0.pth", "trainer_state.json").sameTime(), Waiting, "changing"},
-		"trainer, pruned": {with(viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json"), func(v *View) { v.Changed = int64(time.Hour) }), Waiting, "changing"},
+		"trainer, pruned": {with(viewOf("checkpoint-5", "optimizer.pt", "rng_state.pth", "trainer_state.json"), func(v *View) { v.Changed = int64(time.Hour) }), Waiting, "changing"},
 		"accelerate":      {viewOf("checkpoint-5", "optimizer.bin", "random_states_0.pkl").sameTime(), Waiting, "changing"},
 		"unknown writer":  {with(viewOf("checkpoint-5", "model.safetensors"), func(v *View) { v.Quiet = time.Hour }), Denied, "no sign"},
 		"deepspeed": {with(viewOf("global_step500", "mp_rank_00_model_states.pt"), func(v *View) {
@@ -414,7 +418,7 @@ func TestSignedForAll(t *testing.T) {
 		"deepspeed":     {named(viewOf("global_step5", "mp_rank_00_model_states.pt"), "latest", "global_step5"), true},
 		"deepspeed old": {named(viewOf("global_step5", "mp_rank_00_model_states.pt"), "latest", "global_step4"), false},
 		"megatron":      {named(viewOf("iter_0000005", "mp_rank_00/model.pt"), "latest_checkpointed_iteration.txt", "5"), true},
-		"trainer":       {viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json").sameTime(), false},
+		"trainer":       {viewOf("checkpoint-5", "optimizer.pt", "rng_state.pth", "trainer_state.json").sameTime(), false},
 		"plain":         {viewOf("step-5", "model.pt").sameTime(), false},
 	} {
 		if got := c.SignedForAll(); got != c.want {

@@ -263,17 +263,23 @@ var (
 	ofModel             = regexp.MustCompile(`^(config\.json|(model|adapter_model|diffusion_pytorch_model).*\.safetensors|(pytorch_model|adapter_model).*\.bin)$`)
 	ofRanks             = regexp.MustCompile(`^(rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl|custom_checkpoint_[0-9]+\.pkl)$`)
 	afterTheSign        = regexp.MustCompile(`^(rng_state.*\.pth|random_states_[0-9]+\.pkl|custom_checkpoint_[0-9]+\.pkl)$`)
+	ofOptimizer         = regexp.MustCompile(`^(optimizer|scheduler|global_step[0-9])`) // and of DeepSpeed
+	ofTrainerRandom     = regexp.MustCompile(`^rng_state.*\.pth$`)
 )
 
 // huggingFace checks Hugging Face. The Trainer writes trainer_state.json last, and Accelerate the
 // states of the random generators. Ranks write these without waiting for one another. The sign of
-// rank 0 therefore completes only a checkpoint without files of other ranks.
+// rank 0 therefore completes only a checkpoint without files of other ranks. Until version 4.35 the
+// Trainer writes rng_state.pth after trainer_state.json. It writes none if it saves only the model.
 func (v View) huggingFace() (string, Judgement) {
 	if !checkpointDirectory.MatchString(path.Base(v.Name)) {
 		return "", Judgement{}
 	}
 	anyOf := func(name *regexp.Regexp) bool {
 		return slices.ContainsFunc(v.Files, func(f File) bool { return name.MatchString(path.Base(f.Path)) })
+	}
+	anyPath := func(name *regexp.Regexp) bool {
+		return slices.ContainsFunc(v.Files, func(f File) bool { return name.MatchString(f.Path) })
 	}
 	data := func(p string) bool { return !afterTheSign.MatchString(path.Base(p)) }
 	const state, random = "trainer_state.json", "random_states_0.pkl"
@@ -286,7 +292,7 @@ func (v View) huggingFace() (string, Judgement) {
 			return "", j
 		case f.Format.Verdict != format.Whole:
 			return "", denied("torn", "its %s is not whole", state)
-		case anyOf(ofRanks):
+		case anyOf(ofRanks), anyPath(ofOptimizer) && !anyPath(ofTrainerRandom):
 			return "", Judgement{}
 		}
 		return state, Judgement{}
