@@ -26,8 +26,12 @@ const (
 	seedVariable   = "STAGER_TRIAL_SEED"
 )
 
-// delay is what may pass from a completion to its COMMIT: the quiet period, or 2 s where the
-// evidence is conclusive, and what a loaded machine adds.
+// machine is what a loaded machine adds to the delays. The replays of recordings, in virtual time,
+// hold the delays themselves.
+const machine = time.Minute
+
+// delays is what may pass from a completion to its COMMIT: the quiet period, or 2 s where the
+// evidence is conclusive.
 var delays = map[string]time.Duration{"torch_save": 12 * time.Second, "dcp": 2 * time.Second, "trainer": 2 * time.Second}
 
 // Trainers are killed with SIGKILL or SIGTERM, and stager with SIGKILL, at moments drawn at
@@ -269,7 +273,7 @@ func (k *killer) restore(n int) {
 		if err == nil {
 			got = k.restoredStep(to)
 		}
-		if took := time.Since(began); got >= want || took > delays[k.way]+8*time.Second {
+		if took := time.Since(began); got >= want || took > delays[k.way]+machine {
 			k.longest = max(k.longest, took)
 			break
 		}
