@@ -43,13 +43,15 @@ type member struct {
 	last      *earlier                   // the last COMMIT.json that was read or written, with this node's files
 	requested bool                       // LATEST was read
 	records   map[string]group.Record
-	rounds    rounds
-	missing   missing
-	trouble   string // why records cannot be read or written
-	state     memberState
-	left      bool // the record says that this member has left
-	refused   *RefusedError
-	changed   chan struct{} // closed and replaced when any of this changes
+	// viewRecord is the last one that was read.
+	viewRecord group.Record
+	rounds     rounds
+	missing    missing
+	trouble    string // why records cannot be read or written
+	state      memberState
+	left       bool // the record says that this member has left
+	refused    *RefusedError
+	changed    chan struct{} // closed and replaced when any of this changes
 }
 
 // memberState is the state of this member within the job.

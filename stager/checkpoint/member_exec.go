@@ -57,8 +57,34 @@ func (m *member) read(ctx context.Context, key string) group.Event {
 }
 
 func (m *member) readRecord(ctx context.Context, key string) group.Record {
+	if key == group.ViewKey {
+		return m.readView(ctx)
+	}
 	body, version, err := records.Read(ctx, m.u.cfg.Store, key, group.RecordLimit)
 	return m.recordOf(key, body, version, err)
+}
+
+// readView returns the record of the view. It is polled and rarely changes, so an unchanged one is
+// not read again.
+func (m *member) readView(ctx context.Context) group.Record {
+	obj, err := m.u.cfg.Store.Stat(ctx, group.ViewKey)
+	if err != nil {
+		return m.recordOf(group.ViewKey, nil, "", err)
+	}
+	m.mu.Lock()
+	last := m.viewRecord
+	m.mu.Unlock()
+	if obj.Version != "" && last.Version == string(obj.Version) {
+		return last
+	}
+	body, version, err := records.ReadListed(ctx, m.u.cfg.Store, obj, group.RecordLimit)
+	r := m.recordOf(group.ViewKey, body, version, err)
+	if r.Outcome == group.OK {
+		m.mu.Lock()
+		m.viewRecord = r
+		m.mu.Unlock()
+	}
+	return r
 }
 
 // recordOf returns the record for the state machine, with the outcome of reading it.

@@ -76,6 +76,8 @@ func (m *member) scanned(s *scan) group.Event {
 			return group.Event{}
 		case !m.belongsLocked(snap, s.save):
 			return lost("has files of step %d from before the members changed or restored", step)
+		case snap.Writing > s.save.Writing: // no sign completes it so far
+			return lost("has files of writing %d of step %d, and writing %d was announced", snap.Writing, step, s.save.Writing)
 		case snap.Sign >= group.SignOwn && snap.Writing < s.save.Writing && !s.job:
 			return lost("has writing %d of step %d only, and writing %d was announced", snap.Writing, step, s.save.Writing)
 		}

@@ -124,6 +124,12 @@ func (m *Machine) commitWasRead(s *save, e Event) {
 	}
 }
 
+// absentAfter returns how long a part may be missing before its node's member record is read, and
+// read again. It grows with the number of members, each of which reads it.
+func (m *Machine) absentAfter() time.Duration {
+	return m.cfg.TakeOver + time.Duration(m.cfg.Count)*m.cfg.PollMin*6/100
+}
+
 func (m *Machine) patienceOver(s *save) bool { return s.old && s.waited >= m.cfg.Patience }
 
 // gathered continues with the parts that exist.
@@ -153,7 +159,7 @@ func (m *Machine) gathered(s *save, e Event) {
 			m.report(Report{Topic: Waiting, Save: s.id, Step: s.what.Step, Missing: missing})
 		}
 		s.left = false
-		if s.waited-s.asked >= m.cfg.TakeOver && m.on(ruleOfLeaving) {
+		if s.waited-s.asked >= m.absentAfter() && m.on(ruleOfLeaving) {
 			s.absent, s.asked = missing[0], s.waited
 			m.enter(s, saveAbsent)
 			return

@@ -209,6 +209,7 @@ var scenarios = []scenario{
 	{name: "rank0", n: 2, saves: []int64{1}, mode: "rank0"},
 	{name: "quiet", n: 2, saves: []int64{1}, mode: "quiet"},
 	{name: "re-save", n: 2, saves: []int64{1, 1}, mode: "each"},
+	{name: "re-save-bursts", n: 2, saves: []int64{1, 1}, mode: "each", halves: true, most: 400_000},
 	{name: "rollback", n: 2, saves: []int64{2, 1}, mode: "each"},
 	{name: "rollback-job", n: 2, saves: []int64{2, 1}, mode: "job"},
 	{name: "rollback-crash", n: 2, saves: []int64{2, 1}, mode: "job", crash: 1},

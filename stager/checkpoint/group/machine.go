@@ -36,7 +36,8 @@ const (
 )
 
 // complete checks a Config and fills in the defaults. With more nodes, each member polls less
-// often, so that all of them together make at most about 30 requests per second.
+// often, so that all of them together make at most about 50 requests per second while nothing is
+// saved.
 func (c *Config) complete() error {
 	if err := checkIdentity(c.Job, c.Boot, c.Index, c.Count); err != nil {
 		return err

@@ -302,8 +302,9 @@ func (w *world) scan(a *actor, save Announcement, e *Event) {
 	}
 	h := a.disk[i]
 	counted := a.counts.At(h.View, h.Round, h.Step)
+	number := a.counts.Number(h.Local, h.print(), a.sameAsCounted(&h), 1)
 	behind := counted > 0 && counted < save.Writing && a.counts.Print(h.View, h.Round, h.Step) == h.print() && save.Scope == ScopeNode
-	if !w.belongs(&h, save) || w.sc.off&rule(ruleOfWritings) == 0 && (counted > save.Writing || behind) {
+	if !w.belongs(&h, save) || w.sc.off&rule(ruleOfWritings) == 0 && (max(counted, number) > save.Writing || behind) {
 		e.Outcome = Changed
 		return
 	}
@@ -312,6 +313,13 @@ func (w *world) scan(a *actor, save Announcement, e *Event) {
 		a.counts, _ = a.counts.Note(h.Local, h.print())
 	}
 	a.keep(h)
+}
+
+// sameAsCounted reports whether files belong to the writing of their step that was counted last.
+func (a *actor) sameAsCounted(h *holding) bool {
+	run, writing, whole := 0, 0, false
+	_, _ = fmt.Sscanf(a.counts.Print(h.View, h.Round, h.Step), "%d/%d/%t", &run, &writing, &whole) // no match means no state
+	return run == h.content.Run && writing == h.content.Writing
 }
 
 // belongs reports whether files belong to a save's view and round.

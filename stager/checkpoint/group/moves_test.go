@@ -261,10 +261,8 @@ func (w *world) complete(a *actor, sign Sign) {
 		if h.Step != step {
 			continue
 		}
-		run, writing, whole := 0, 0, false
-		_, _ = fmt.Sscanf(a.counts.Print(h.View, h.Round, h.Step), "%d/%d/%t", &run, &writing, &whole) // no match means no state
 		h.Sign, h.Edition = sign, 1
-		h.Writing = a.counts.Number(h.Local, h.print(), run == h.content.Run && writing == h.content.Writing, 1)
+		h.Writing = a.counts.Number(h.Local, h.print(), a.sameAsCounted(&h), 1)
 		if w.sc.off&rule(ruleOfWritings) != 0 {
 			h.Writing = 1
 		}
