@@ -19,7 +19,7 @@ import (
 )
 
 // protocols are the servers of TestJourney, and how they are spoken to.
-var protocols = []string{"s3 versitygw", "s3 ceph", "smb plain", "smb signed", "smb encrypted", "nfs 4.1", "nfs 3", "hdfs"}
+var protocols = []string{"s3 versitygw", "s3 ceph", "smb plain", "smb signed", "smb encrypted", "nfs 4.1", "nfs 3", "hdfs", "sftp"}
 
 // TestJourney types the same script over each protocol and each way to speak it.
 func TestJourney(t *testing.T) {
@@ -64,6 +64,7 @@ func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 		"ceph": {nil, []string{"down"}, cephCmd, "CEPH", "", ""},
 		"smb":  {[]string{how}, []string{how, "down"}, smbCmd, "SMB", "SMB_DIR", ""},
 		"nfs":  {nil, []string{"down"}, nfsCmd, "NFS", "NFS_DIR", "?vers=4.1"},
+		"sftp": {nil, []string{"down"}, sftpCmd, "SFTP", "SFTP_FILES", ""},
 		"hdfs": {nil, []string{"down", "datanode"}, hdfsCmd, "HDFS", "", ""},
 	}[over]
 	switch {
@@ -130,6 +131,7 @@ var real = struct {
 	smb  map[string]*shared[*servers.Samba] // by mode
 	nfs  shared[*servers.Ganesha]
 	hdfs shared[*servers.HDFS]
+	sftp shared[*servers.SSHD]
 }{
 	ceph: shared[*servers.Ceph]{begin: func(ctx context.Context) (*servers.Ceph, error) {
 		return servers.StartCeph(ctx, servers.CephOptions{Buckets: []string{"test"}, Versions: []string{"versions"}})
@@ -146,6 +148,9 @@ var real = struct {
 	hdfs: shared[*servers.HDFS]{begin: func(ctx context.Context) (*servers.HDFS, error) {
 		return servers.StartHDFS(ctx, servers.HDFSOptions{Keys: []string{"stager"}})
 	}},
+	sftp: shared[*servers.SSHD]{begin: func(ctx context.Context) (*servers.SSHD, error) {
+		return servers.StartSSHD(ctx, servers.SSHDOptions{})
+	}},
 }
 
 func samba(mode servers.SambaMode) *shared[*servers.Samba] {
@@ -156,7 +161,7 @@ func samba(mode servers.SambaMode) *shared[*servers.Samba] {
 
 // closeReal ends those that were started.
 func closeReal() error {
-	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close())
+	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close(), real.sftp.close())
 	for _, s := range real.smb {
 		err = errors.Join(err, s.close())
 	}
@@ -177,6 +182,8 @@ func whyNot(name string) (known bool, why error) {
 		return true, real.nfs.had()
 	case "hdfs":
 		return true, real.hdfs.had()
+	case "sftp":
+		return true, real.sftp.had()
 	}
 	return false, nil
 }

@@ -128,6 +128,7 @@ func params() testscript.Params {
 			"az":       azCmd,
 			"web":      webCmd,
 			"ceph":     cephCmd,
+			"sftp":     sftpCmd,
 			"smb":      smbCmd,
 			"nfs":      nfsCmd,
 			"hdfs":     hdfsCmd,

@@ -173,7 +173,10 @@ func (b *Backend) Delete(ctx context.Context, key string) error {
 	}
 	err = run(ctx, s, func(c *sftp.Client) error {
 		err := c.Remove(b.at(key))
-		if info, serr := c.Stat(b.at(key)); err != nil && serr == nil && info.IsDir() {
+		if err == nil {
+			return nil
+		}
+		if info, serr := c.Stat(b.at(key)); serr == nil && info.IsDir() {
 			return nil // not an object
 		}
 		return err
