@@ -9,6 +9,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // server is an Azurite.
@@ -74,4 +75,19 @@ func TestSweepsAndResumesAfterKills(t *testing.T) {
 	url := directory(t, "test")
 	conformance.Sweeps(t, s.open(t, url), s.open(t, url))
 	conformance.Resumes(t, s.open(t, url), s.open(t, url))
+}
+
+func TestFaults(t *testing.T) {
+	s := need(t, false)
+	conformance.Faulty[*testing.T]{
+		Open: func(t *testing.T, opts backends.Options) *backends.Store {
+			opts.Getenv = s.Getenv()
+			return openWith(t, directory(t, "test"), opts)
+		},
+		Restart: func(t *testing.T) {
+			s.Order(t, "kill")
+			s.Order(t, "start")
+		},
+		Large: objectstore.SmallObject + 1<<20,
+	}.Run(t)
 }

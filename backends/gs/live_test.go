@@ -1,10 +1,7 @@
 package gs
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -24,38 +21,7 @@ func need(t *testing.T, tls bool) server {
 	return server{live.Start(t, "gs", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,public", "-public=public")}
 }
 
-// control sends a request to the control API of the server and parses the response into out, if not
-// nil.
-func (s server) control(t *testing.T, method, path string, out any) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Env["GCE_METADATA_HOST"]+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %s", method, path, res.Status)
-	}
-	if out != nil {
-		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// fail makes n requests for keys that contain key fail.
-func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
-	t.Helper()
-	q := url.Values{"kind": {kind}, "key": {key}, "times": {fmt.Sprint(n)}}
-	for i := 0; i < len(more); i += 2 {
-		q.Set(more[i], more[i+1])
-	}
-	s.control(t, http.MethodPost, "/faults?"+q.Encode(), nil)
-}
+func (s server) control() live.Control { return live.Control("http://" + s.Env["GCE_METADATA_HOST"]) }
 
 // directory returns a URL that no other test uses.
 func directory(t *testing.T, bucket string) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // issuer is a metadata server that issues numbered tokens.
@@ -107,15 +108,15 @@ func TestExpiredTokenIsReplaced(t *testing.T) {
 	c.mu.Lock()
 	c.fetched = time.Now().Add(-time.Minute)
 	c.mu.Unlock()
-	s.control(t, http.MethodPost, "/tokens?ttl=1h", nil) // those issued so far are invalid
+	s.control().Send(t, http.MethodPost, "/tokens?ttl=1h", nil) // those issued so far are invalid
 	if _, err := store.ReadRange(t.Context(), obj, 0, 1, make(memory, 1), nil); err != nil {
 		t.Errorf("reading: %v, want success with another token", err)
 	}
-	s.fail(t, "expired", "k", 10)
+	s.control().Inject(t, conformance.Injected{Kind: "expired", Key: "k", Times: 10})
 	if _, err := store.Stat(t.Context(), "k"); backends.KindOf(err) != backends.Permission || !strings.Contains(err.Error(), "the access token has expired or was revoked") {
 		t.Errorf("stat with rejected tokens: %v, want kind permission", err)
 	}
-	s.control(t, http.MethodDelete, "/faults", nil)
+	s.control().Send(t, http.MethodDelete, "/faults", nil)
 }
 
 // A server of tokens that cannot be reached, or breaks off, is no wrong credential: requests are

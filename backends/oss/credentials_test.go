@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
@@ -151,7 +152,7 @@ func TestTokenRejectedAsExpired(t *testing.T) {
 	writeSecrets(t, dir, value(old, 0), value(old, 1), value(old, 2))
 	store := openWith(t, directory(t, "test"), backends.Options{Secrets: dir, Getenv: s.Getenv()})
 	writeSecrets(t, dir, value(next, 0), value(next, 1), value(next, 2))
-	s.fail(t, "expired", "expiring", 1)
+	s.control().Inject(t, conformance.Injected{Kind: "expired", Key: "expiring", Times: 1})
 	if _, err := store.PutBytes(t.Context(), "expiring", []byte("x"), backends.CreateOptions{}); err != nil {
 		t.Error(err)
 	}

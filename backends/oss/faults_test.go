@@ -1,16 +1,12 @@
 package oss
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,259 +21,22 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// wantReads reports an object that does not hold the contents of its key.
-func wantReads(t *testing.T, store *backends.Store, obj backends.Object, size int64) {
-	t.Helper()
-	got, h := make(memory, size), backends.CRC64ECMA.New()
-	reported, err := store.ReadRange(t.Context(), obj, 0, size, got, h)
-	want := conformance.ContentsOf("k", size)
-	if err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("reading: %v, the bytes are right: %t", err, bytes.Equal(got, want.Bytes()))
-	}
-	if sum := want.Sum(backends.CRC64ECMA); reported != sum || backends.SumOf(backends.CRC64ECMA, h) != sum {
-		t.Errorf("the store tells %v, summed on the way %v; want %v", reported, backends.SumOf(backends.CRC64ECMA, h), sum)
-	}
-}
-
-func TestReadsSurviveWhatGoesWrong(t *testing.T) {
+func TestFaults(t *testing.T) {
 	s := need(t, false)
-	const size = 3<<20 + 5
-	for _, tt := range []struct {
-		kind string
-		n    int
-		more []string
-	}{
-		{"throttle", 1, nil},
-		{"server-error", 3, nil},
-		{"web-page", 2, nil},
-		{"reset", 2, nil},
-		{"cut", 3, []string{"bytes", "1000001"}},
-		{"cut", 2, []string{"bytes", "0"}},
-		{"slow", 1, nil},
-		{"ignore-range", 1, nil},
-	} {
-		t.Run(tt.kind, func(t *testing.T) {
-			t.Parallel()
-			store := s.open(t, directory(t, "test"))
-			key := fmt.Sprintf("k-%d", time.Now().UnixNano())
-			obj, err := store.Put(t.Context(), key, conformance.ContentsOf("k", size), size, backends.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.fail(t, tt.kind, key, tt.n, append(tt.more, "method", "GET")...)
-			wantReads(t, store, obj, size)
-		})
-	}
+	conformance.Faulty[*testing.T]{
+		Open: func(t *testing.T, opts backends.Options) *backends.Store {
+			opts.Getenv = s.Getenv()
+			return openWith(t, directory(t, "test"), opts)
+		},
+		Inject: s.control().Inject, Restart: s.control().Restart, Sum: backends.CRC64ECMA, Large: objectstore.SmallObject + 1<<20,
+	}.Run(t)
 }
 
-// The backend does not detect a flipped bit; the checksum in the response reveals it.
-func TestUploadDetectsFlippedBit(t *testing.T) {
+func TestStatEndsWithItsContext(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
 	store := s.open(t, directory(t, "test"))
-	const size = 100_000
-	obj, err := store.Put(t.Context(), "flip", conformance.ContentsOf("k", size), size, backends.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.fail(t, "flip", "flip", 1, "method", "GET", "bytes", "777")
-	h := backends.CRC64ECMA.New()
-	reported, err := store.ReadRange(t.Context(), obj, 0, size, make(memory, size), h)
-	if err != nil || reported != obj.Sum || reported == backends.SumOf(backends.CRC64ECMA, h) {
-		t.Errorf("the store tells %v (%v), its object has %v, and the bytes that came have %v", reported, err, obj.Sum, backends.SumOf(backends.CRC64ECMA, h))
-	}
-	// The same for any range, since each response has the checksum of the whole object.
-	obj.Sum = backends.Checksum{}
-	if reported, err = store.ReadRange(t.Context(), obj, 50_000, 10, make(memory, size), nil); err != nil || reported.IsZero() {
-		t.Errorf("a range in the middle tells %v, %v", reported, err)
-	}
-}
-
-func TestWritesSurviveWhatGoesWrong(t *testing.T) {
-	s := need(t, false)
-	for _, size := range []int64{10, objectstore.SmallObject + 1<<20} {
-		for _, tt := range []struct {
-			kind, method, param string
-			n                   int
-		}{
-			{"throttle", "PUT", "", 1},
-			{"server-error", "PUT", "", 3},
-			{"reset", "PUT", "", 2},
-			{"flip-upload", "PUT", "", 2},
-			{"lose-answer", "PUT", "", 1},
-			{"wrong-crc", "PUT", "partNumber", 2},
-			{"server-error", "POST", "uploads", 2},
-			{"server-error", "POST", "uploadId", 2},
-			{"lose-answer", "POST", "uploadId", 1},
-		} {
-			if size == 10 && tt.param != "" {
-				continue // those requests belong to large objects
-			}
-			t.Run(fmt.Sprint(size, " ", tt.kind, " ", tt.method, tt.param), func(t *testing.T) {
-				t.Parallel()
-				store := s.open(t, directory(t, "test"))
-				key := fmt.Sprintf("w-%d", time.Now().UnixNano())
-				more := []string{"method", tt.method}
-				if tt.param != "" {
-					more = append(more, "param", tt.param)
-				}
-				s.fail(t, tt.kind, key, tt.n, more...)
-				obj, err := store.Put(t.Context(), key, conformance.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
-				if err != nil || obj.Size != size || obj.Sum != conformance.ContentsOf("k", size).Sum(backends.CRC64ECMA) {
-					t.Fatalf("Put = %+v, %v; want success", obj, err)
-				}
-				wantReads(t, store, obj, size)
-				if _, err := store.PutBytes(t.Context(), key, nil, backends.CreateOptions{IfAbsent: true}); backends.KindOf(err) != backends.Exist {
-					t.Errorf("another's Put: %v, want kind exist", err)
-				}
-			})
-		}
-	}
-}
-
-func TestReadRejectsGarbledBytes(t *testing.T) {
-	s := need(t, false)
-	t.Parallel()
-	store := s.open(t, directory(t, "test"))
-	for _, tt := range []struct {
-		name, kind, param string
-		size              int64
-		want              backends.Kind
-	}{
-		{"small", "wrong-crc", "", 10, backends.Corrupt},
-		{"garbled", "flip-upload", "", 10, backends.Unknown},
-		{"gone", "forget-upload", "uploadId", objectstore.SmallObject + 1, backends.Invalid},
-		{"part", "wrong-crc", "partNumber", objectstore.SmallObject + 1, backends.Unknown},
-		{"whole", "wrong-crc", "uploadId", objectstore.SmallObject + 1, backends.Corrupt},
-	} {
-		method, n := "PUT", 10 // more than the number of attempts; no other test uses these keys
-		if tt.name == "whole" {
-			method = "POST"
-		}
-		more := []string{"method", method}
-		if tt.param != "" {
-			more = append(more, "param", tt.param)
-		}
-		s.fail(t, tt.kind, tt.name, n, more...)
-		_, err := store.Put(t.Context(), tt.name, conformance.ContentsOf("k", tt.size), tt.size, backends.CreateOptions{})
-		if backends.KindOf(err) != tt.want {
-			t.Errorf("%s: got %v (%v), want kind %v", tt.name, err, backends.KindOf(err), tt.want)
-		}
-	}
-	if n := uploads(t, store); n != 0 {
-		t.Errorf("%d uploads are left, want 0", n)
-	}
-}
-
-// uploads counts the uploads in progress below the store.
-func uploads(t *testing.T, store *backends.Store) (n int) {
-	t.Helper()
-	raw, prefix := store.Backend()
-	out, err := raw.(*bucket).client.ListMultipartUploads()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, u := range out.Uploads {
-		if strings.HasPrefix(u.Key, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
-func TestAbortLeavesNoUpload(t *testing.T) {
-	s := need(t, false)
-	t.Parallel()
-	store := s.open(t, directory(t, "other"))
-	raw, prefix := store.Backend()
-	ctx, cancel := context.WithCancel(t.Context())
-	w, err := raw.Create(ctx, prefix+"aborted", backends.CreateOptions{Size: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(make([]byte, partSize+1)); err != nil {
-		t.Fatal(err)
-	}
-	if n := uploads(t, store); n != 1 {
-		t.Fatalf("%d uploads are under way, want 1", n)
-	}
-	cancel() // Abort works nevertheless
-	for range 2 {
-		if err := w.Abort(); err != nil {
-			t.Errorf("Abort: %v", err)
-		}
-	}
-	if n := uploads(t, store); n != 0 {
-		t.Errorf("%d uploads are left, want 0", n)
-	}
-	if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Invalid {
-		t.Errorf("Commit after Abort: %v, want kind invalid", err)
-	}
-}
-
-// The server restarts in the middle of many reads and writes.
-func TestServerRestart(t *testing.T) {
-	s := need(t, false)
-	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), RetryFor: time.Minute})
-	const size = partSize + 1<<20
-	old, err := store.Put(t.Context(), "old", conformance.ContentsOf("k", size), size, backends.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() { wantReads(t, store, old, size) })
-		all.Go(func() {
-			obj, err := store.Put(t.Context(), fmt.Sprint("new", i), conformance.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			wantReads(t, store, obj, size)
-		})
-	}
-	s.control(t, http.MethodPost, "/down?for=1s", nil)
-	all.Wait()
-}
-
-// shrinking is a file that lost its end.
-type shrinking struct{ size int64 }
-
-func (f shrinking) ReadAt(p []byte, off int64) (int, error) {
-	if off+int64(len(p)) > f.size {
-		return 0, io.EOF
-	}
-	return len(p), nil
-}
-
-func TestUploadOfAShrinkingFileFails(t *testing.T) {
-	s := need(t, false)
-	t.Parallel()
-	store := s.open(t, directory(t, "test"))
-	for _, size := range []int64{1000, objectstore.SmallObject + 1<<20, partSize + 1<<20} {
-		var local *backends.LocalError
-		if _, err := store.Put(t.Context(), "k", shrinking{size - 10}, size, backends.CreateOptions{}); !errors.As(err, &local) {
-			t.Errorf("%d bytes: got %v, want a local error", size, err)
-		}
-	}
-	if n := uploads(t, store); n != 0 {
-		t.Errorf("%d uploads are left, want 0", n)
-	}
-}
-
-func TestServerSilenceTimesOut(t *testing.T) {
-	s := need(t, false)
-	t.Parallel()
-	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), StallAfter: 300 * time.Millisecond})
-	if _, err := store.PutBytes(t.Context(), "silent", []byte("x"), backends.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.fail(t, "stall", "silent", 2, "method", "GET")
-	got, _, err := store.ReadAll(t.Context(), "silent", 10)
-	if err != nil || string(got) != "x" {
-		t.Errorf("got %q, %v; want the object, after silence", got, err)
-	}
-	s.fail(t, "stall", "silent", 1, "method", "HEAD")
+	s.control().Inject(t, conformance.Injected{Kind: "stall", Method: "HEAD", Key: "silent", Times: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -370,7 +129,7 @@ func TestVersioningIsDetected(t *testing.T) {
 		status string
 		want   bool
 	}{{"Enabled", false}, {"Suspended", false}, {"", true}} {
-		s.control(t, http.MethodPost, "/versioning?bucket=other&status="+tt.status, nil)
+		s.control().Send(t, http.MethodPost, "/versioning?bucket=other&status="+tt.status, nil)
 		store := s.open(t, directory(t, "other"))
 		if got := store.Capabilities().ConditionalCreate; got != tt.want {
 			t.Errorf("versioning %q: ConditionalCreate is %t, want %t", tt.status, got, tt.want)
@@ -383,7 +142,7 @@ func TestVersioningIsDetected(t *testing.T) {
 		}
 	}
 	// A bucket of unknown versioning has fewer guarantees, but works.
-	s.fail(t, "server-error", "", 1, "param", "versioning")
+	s.control().Inject(t, conformance.Injected{Kind: "server-error", Param: "versioning", Times: 1})
 	store := s.open(t, directory(t, "other"))
 	if store.Capabilities().ConditionalCreate {
 		t.Error("ConditionalCreate is promised of a bucket that does not tell its versioning")
@@ -396,7 +155,7 @@ func TestVersioningIsDetected(t *testing.T) {
 func TestRequestsAreNotRepeated(t *testing.T) {
 	s := need(t, false)
 	count := func() (n map[string]int) {
-		s.control(t, http.MethodGet, "/counts", &n)
+		s.control().Send(t, http.MethodGet, "/counts", &n)
 		return n
 	}
 	before := count()

@@ -1,10 +1,8 @@
 package oss
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -23,44 +21,13 @@ func need(t *testing.T, tls bool) server {
 	return server{live.Start(t, "oss", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")}
 }
 
-// control sends a request to the control API of the server and parses the response into out, if not
-// nil.
-func (s server) control(t *testing.T, method, path string, out any) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.Env["OSS_ECS_METADATA_ENDPOINT"]+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %s", method, path, res.Status)
-	}
-	if out != nil {
-		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// fail makes n requests for keys that contain key fail.
-func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
-	t.Helper()
-	q := url.Values{"kind": {kind}, "key": {key}, "times": {fmt.Sprint(n)}}
-	for i := 0; i < len(more); i += 2 {
-		q.Set(more[i], more[i+1])
-	}
-	s.control(t, http.MethodPost, "/faults?"+q.Encode(), nil)
-}
+func (s server) control() live.Control { return live.Control(s.Env["OSS_ECS_METADATA_ENDPOINT"]) }
 
 // token returns a temporary credential as variables.
 func (s server) token(t *testing.T, ttl time.Duration) []string {
 	t.Helper()
 	var k struct{ AccessKeyId, AccessKeySecret, SecurityToken string }
-	s.control(t, http.MethodPost, "/tokens?ttl="+ttl.String(), &k)
+	s.control().Send(t, http.MethodPost, "/tokens?ttl="+ttl.String(), &k)
 	return []string{"OSS_ACCESS_KEY_ID=" + k.AccessKeyId, "OSS_ACCESS_KEY_SECRET=" + k.AccessKeySecret, "OSS_SESSION_TOKEN=" + k.SecurityToken}
 }
 
