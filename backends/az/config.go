@@ -3,16 +3,14 @@ package az
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
-	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 const credentialsHelp = "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, mount files of these names, give the pod a workload identity or the machine a managed one, or add ?anonymous=true for a public container."
@@ -65,9 +63,9 @@ func invalid(format string, args ...any) error {
 
 // parse finds the account, the container and the endpoint.
 func parse(t backends.Target) (place, error) {
-	from := settings{t: t}
-	p := place{container: t.Host, caBundle: from.first("ca-bundle", "AZURE_CA_BUNDLE")}
-	endpoint, suffix := from.first("endpoint", "AZURE_STORAGE_SERVICE_ENDPOINT"), "core.windows.net"
+	from := objectstore.Lookup{Target: t}
+	p := place{container: t.Host, caBundle: from.First("ca-bundle", "AZURE_CA_BUNDLE")}
+	endpoint, suffix := from.First("endpoint", "AZURE_STORAGE_SERVICE_ENDPOINT"), "core.windows.net"
 	if t.Scheme == "abfss" {
 		host, rest, ok := strings.Cut(t.Host, ".")
 		rest, ok2 := strings.CutPrefix(rest, "dfs.")
@@ -81,8 +79,8 @@ func parse(t backends.Target) (place, error) {
 	if n := len(p.container); p.container != "" && (n < 3 || n > 63 || !containerName.MatchString(p.container)) {
 		return p, invalid("a container has 3 to 63 letters a-z, digits and single \"-\", as in az://container/directory/; name the account by ?account=")
 	}
-	p.account = cmp.Or(p.account, from.first("account", "AZURE_STORAGE_ACCOUNT_NAME"), from.first("", "AZURE_STORAGE_ACCOUNT"))
-	if text := from.first("", connectionString); text != "" {
+	p.account = cmp.Or(p.account, from.First("account", "AZURE_STORAGE_ACCOUNT_NAME"), from.First("", "AZURE_STORAGE_ACCOUNT"))
+	if text := from.First("", connectionString); text != "" {
 		c, err := parseConnection(text)
 		if err != nil {
 			return p, err
@@ -93,14 +91,11 @@ func parse(t backends.Target) (place, error) {
 			suffix = cmp.Or(c.suffix, suffix)
 		}
 	}
-	if from.unread != nil {
-		return p, invalid("cannot read the files with the account and the endpoint: %w", from.unread)
+	if from.Unread != nil {
+		return p, invalid("cannot read the files with the account and the endpoint: %w", from.Unread)
 	}
-	if v := t.Params.Get("anonymous"); v != "" {
-		var err error
-		if p.anonymous, err = strconv.ParseBool(v); err != nil {
-			return p, invalid("parameter %q must be true or false, not %q", "anonymous", v)
-		}
+	if err := params.Read(t.Params, params.Bool("anonymous", &p.anonymous)); err != nil {
+		return p, err
 	}
 	return p.at(endpoint, suffix)
 }
@@ -120,8 +115,8 @@ func (p place) at(endpoint, suffix string) (place, error) {
 	if !strings.Contains(endpoint, "://") {
 		endpoint = "https://" + endpoint
 	}
-	u, err := url.Parse(endpoint)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
+	u, err := objectstore.ParseEndpoint(endpoint)
+	if err != nil {
 		return p, invalid("the endpoint must look like https://account.blob.core.windows.net")
 	}
 	path := strings.Trim(u.Path, "/")
@@ -138,25 +133,6 @@ func (p place) at(endpoint, suffix string) (place, error) {
 	}
 	p.endpoint = strings.TrimSuffix(u.Scheme+"://"+u.Host+"/"+path, "/")
 	return p, nil
-}
-
-// settings are looked up in the parameters, the files and the environment of a Target.
-type settings struct {
-	t      backends.Target
-	unread error // why files could not be read
-}
-
-// first returns the first value that is set. param "" is none.
-func (s *settings) first(param, name string) string {
-	if v := s.t.Params.Get(param); param != "" && v != "" {
-		return v
-	}
-	v, err := objectstore.SecretFile(s.t.Options, name)
-	s.unread = errors.Join(s.unread, err)
-	if v == "" && s.t.Getenv != nil {
-		v = s.t.Getenv(name)
-	}
-	return v
 }
 
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {

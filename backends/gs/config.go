@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 // Scheme returns the scheme of gs:// URLs.
@@ -57,21 +57,16 @@ func parse(t backends.Target) (settings, error) {
 	if c.userProject != "" && !projectForm.MatchString(c.userProject) {
 		return invalid("parameter \"user-project\" must be the ID of a project")
 	}
-	if text := t.Params.Get("anonymous"); text != "" {
-		v, err := strconv.ParseBool(text)
-		if err != nil {
-			return invalid("parameter \"anonymous\" must be true or false, not %q", text)
-		}
-		c.anonymous = v
+	if err := params.Read(t.Params, params.Bool("anonymous", &c.anonymous)); err != nil {
+		return settings{}, err
 	}
 	endpoint, emulator, err := endpointOf(t)
 	if err != nil {
 		return invalid("cannot read the files with the endpoint: %w", err)
 	}
 	c.anonymous = c.anonymous || emulator
-	if c.endpoint, err = url.Parse(endpoint); err != nil || c.endpoint.Scheme != "http" && c.endpoint.Scheme != "https" ||
-		c.endpoint.Hostname() == "" || c.endpoint.User != nil || c.endpoint.RawQuery != "" {
-		return invalid("the endpoint must look like https://host:port")
+	if c.endpoint, err = objectstore.ParseEndpoint(endpoint); err != nil {
+		return settings{}, err
 	}
 	// gcloud's override is the base of the JSON API.
 	c.endpoint.Path = strings.TrimSuffix(strings.TrimSuffix(c.endpoint.Path, "/"), "/storage/v1")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/kerberos"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 // Scheme describes hdfs:// URLs.
@@ -125,17 +126,11 @@ func parse(t backends.Target) (c settings, err error) {
 	if c.kerberos && c.options.KerberosServicePrincipleName == "" {
 		return invalid("the NameNode requires Kerberos, but its principal is unknown: set dfs.namenode.kerberos.principal in %s/hdfs-site.xml, or ?namenode-principal=nn/_HOST", dir)
 	}
-	switch p := t.Params.Get("data-protection"); p {
-	case "":
-	case hdfs.DataTransferProtectionAuthentication, hdfs.DataTransferProtectionIntegrity, hdfs.DataTransferProtectionPrivacy:
-		c.options.DataTransferProtection = p
-	default:
-		return invalid("parameter \"data-protection\" must be authentication, integrity or privacy, not %q", p)
-	}
-	if text := t.Params.Get("datanode-hostname"); text != "" {
-		if c.options.UseDatanodeHostname, err = strconv.ParseBool(text); err != nil {
-			return invalid("parameter \"datanode-hostname\" must be true or false, not %q", text)
-		}
+	if err := params.Read(t.Params,
+		params.Choice("data-protection", &c.options.DataTransferProtection,
+			hdfs.DataTransferProtectionAuthentication, hdfs.DataTransferProtectionIntegrity, hdfs.DataTransferProtectionPrivacy),
+		params.Bool("datanode-hostname", &c.options.UseDatanodeHostname)); err != nil {
+		return settings{}, err
 	}
 	size := t.Params.Get("block-size")
 	if size == "" {

@@ -2,7 +2,6 @@ package hf
 
 import (
 	"context"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -92,9 +91,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if endpoint == "" {
 		endpoint = defaultEndpoint
 	}
-	base, err := url.Parse(endpoint)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" {
-		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the endpoint must look like https://host:port")
+	base, err := objectstore.ParseEndpoint(endpoint)
+	if err != nil {
+		return backends.Opened{}, err
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/") + "/" // JoinPath needs it
 	transport, err := objectstore.NewTransport(t.Params.Get("ca-bundle"))

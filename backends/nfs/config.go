@@ -1,6 +1,7 @@
 package nfs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/params"
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
@@ -64,11 +66,8 @@ func idOf(id int) uint32 {
 }
 
 func parse(t backends.Target) (settings, error) {
-	var bad error
-	invalid := func(format string, args ...any) {
-		if bad == nil {
-			bad = backends.Errorf(backends.Invalid, "open", "", format, args...)
-		}
+	invalid := func(format string, args ...any) (settings, error) {
+		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
 	c := settings{vers: "auto", uid: idOf(os.Getuid()), gid: idOf(os.Getgid()), block: 512 << 10, slots: 16, conns: 2, resvport: "auto"}
 	c.host = t.Host
@@ -77,76 +76,63 @@ func parse(t backends.Target) (settings, error) {
 	}
 	c.host = strings.Trim(c.host, "[]")
 	if c.host == "" || t.User != "" {
-		invalid("an nfs URL starts with the server, as in nfs://server/exported/directory/; set the user with ?uid=")
+		return invalid("an nfs URL starts with the server, as in nfs://server/exported/directory/; set the user with ?uid=")
 	}
-	get := func(name string, use func(text string)) {
-		if text := t.Params.Get(name); text != "" {
-			use(text)
-		}
+	secure, sni := "false", ""
+	if err := params.Read(t.Params,
+		params.Choice("vers", &c.vers, "auto", "4.1", "3"),
+		params.Choice("resvport", &c.resvport, "auto", "true", "false"),
+		params.Int("slots", &c.slots, 1, 1024),
+		params.Int("conns", &c.conns, 1, 16),
+		params.Int("mountport", &c.mount, 1, 65535),
+		params.Func("uid", "a list of numbers", readID(&c.uid)),
+		params.Func("gid", "a list of numbers", readID(&c.gid)),
+		params.Func("gids", "a list of numbers", c.readGroups),
+		params.Func("rsize", "a size from 4KiB to 16MiB", c.readBlock),
+		params.Choice("tls", &secure, "true", "false"),
+		params.Text("sni", &sni)); err != nil {
+		return settings{}, err
 	}
-	choice := func(name string, to *string, words ...string) {
-		get(name, func(text string) {
-			for _, w := range words {
-				if text == w {
-					*to = text
-					return
-				}
-			}
-			invalid("parameter %q must be %s, not %q", name, strings.Join(words, " or "), text)
-		})
-	}
-	number := func(name string, to *int, least, most int) {
-		get(name, func(text string) {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < least || n > most {
-				invalid("parameter %q must be a number from %d to %d, not %q", name, least, most, text)
-			}
-			*to = n
-		})
-	}
-	id := func(name, text string) uint32 {
-		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			invalid("parameter %q must be a list of numbers, not %q", name, text)
-		}
-		return uint32(n)
-	}
-	choice("vers", &c.vers, "auto", "4.1", "3")
-	choice("resvport", &c.resvport, "auto", "true", "false")
-	number("slots", &c.slots, 1, 1024)
-	number("conns", &c.conns, 1, 16)
-	number("mountport", &c.mount, 1, 65535)
-	get("uid", func(text string) { c.uid = id("uid", text) })
-	get("gid", func(text string) { c.gid = id("gid", text) })
-	if list := t.Params.Get("gids"); list != "" {
-		for text := range strings.SplitSeq(list, ",") {
-			c.gids = append(c.gids, id("gids", text))
-		}
-		if len(c.gids) > rpc.MaxGroups {
-			invalid("parameter \"gids\" has %d groups, but the protocol allows %d", len(c.gids), rpc.MaxGroups)
-		}
-	} else if !t.Params.Has("uid") {
+	switch {
+	case len(c.gids) > rpc.MaxGroups:
+		return invalid("parameter \"gids\" has %d groups, but the protocol allows %d", len(c.gids), rpc.MaxGroups)
+	case c.gids == nil && !t.Params.Has("uid"):
 		groups, _ := os.Getgroups() // without groups the server checks uid and gid
 		for _, g := range groups {
 			c.gids = append(c.gids, idOf(g))
 		}
 	}
-	get("rsize", func(text string) {
-		n, err := bytesOf(text)
-		if err != nil || n < 4<<10 || n > 16<<20 {
-			invalid("parameter \"rsize\" must be a size from 4KiB to 16MiB, not %q", text)
-		}
-		c.block = n &^ 4095
-	})
-	secure := "false"
-	choice("tls", &secure, "true", "false")
 	if secure == "true" {
-		c.tls = &tls.Config{ServerName: c.host, MinVersion: tls.VersionTLS12}
-		get("sni", func(text string) { c.tls.ServerName = text })
-	} else if t.Params.Get("sni") != "" {
-		invalid("parameter \"sni\" requires ?tls=true")
+		c.tls = &tls.Config{ServerName: cmp.Or(sni, c.host), MinVersion: tls.VersionTLS12}
+	} else if sni != "" {
+		return invalid("parameter \"sni\" requires ?tls=true")
 	}
-	return c, bad
+	return c, nil
+}
+
+func readID(to *uint32) func(text string) bool {
+	return func(text string) bool {
+		n, err := strconv.ParseUint(text, 10, 32)
+		*to = uint32(n)
+		return err == nil
+	}
+}
+
+func (c *settings) readGroups(list string) bool {
+	for text := range strings.SplitSeq(list, ",") {
+		var id uint32
+		if !readID(&id)(text) {
+			return false
+		}
+		c.gids = append(c.gids, id)
+	}
+	return true
+}
+
+func (c *settings) readBlock(text string) bool {
+	n, err := bytesOf(text)
+	c.block = n &^ 4095
+	return err == nil && n >= 4<<10 && n <= 16<<20
 }
 
 // bytesOf parses a size such as 1048576, 512KiB or 1MiB.

@@ -2,11 +2,8 @@ package oss
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 // Scheme returns the scheme of oss:// URLs.
@@ -49,30 +47,18 @@ func parse(t backends.Target) (settings, error) {
 	invalid := func(format string, args ...any) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
-	var unread error
-	first := func(param, name string) string {
-		v := t.Params.Get(param)
-		if v == "" {
-			var err error
-			v, err = objectstore.SecretFile(t.Options, name)
-			unread = errors.Join(unread, err)
-		}
-		if v == "" && t.Getenv != nil {
-			v = t.Getenv(name)
-		}
-		return v
-	}
+	from := objectstore.Lookup{Target: t}
 	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
 		return invalid("an oss URL starts with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
-		endpoint: first("endpoint", "OSS_ENDPOINT"),
-		region:   first("region", "OSS_REGION"),
-		caBundle: first("ca-bundle", "OSS_CA_BUNDLE"),
+		endpoint: from.First("endpoint", "OSS_ENDPOINT"),
+		region:   from.First("region", "OSS_REGION"),
+		caBundle: from.First("ca-bundle", "OSS_CA_BUNDLE"),
 		version:  oss.AuthV1,
 	}
-	if unread != nil {
-		return invalid("cannot read the files with endpoint and region: %w", unread)
+	if from.Unread != nil {
+		return invalid("cannot read the files with endpoint and region: %w", from.Unread)
 	}
 	if strings.ContainsFunc(c.region, notInRegion) {
 		return invalid("a region looks like cn-hangzhou")
@@ -87,33 +73,26 @@ func parse(t backends.Target) (settings, error) {
 	if !strings.Contains(c.endpoint, "://") {
 		c.endpoint = "https://" + c.endpoint
 	}
-	u, err := url.Parse(c.endpoint)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+	u, err := objectstore.ParseEndpoint(c.endpoint)
+	if err != nil || strings.Trim(u.Path, "/") != "" {
 		return invalid("the endpoint must look like https://host:port")
 	}
 	c.endpoint = u.Scheme + "://" + u.Host
 	if c.region == "" {
 		c.region = regionOf(u.Hostname())
 	}
-	for name, to := range map[string]*bool{"anonymous": &c.anonymous, "cname": &c.cname} {
-		text := t.Params.Get(name)
-		if text == "" {
-			continue
-		}
-		v, err := strconv.ParseBool(text)
-		if err != nil {
-			return invalid("parameter %q must be true or false, not %q", name, text)
-		}
-		*to = v
+	signature := "auto"
+	if err := params.Read(t.Params,
+		params.Bool("anonymous", &c.anonymous),
+		params.Bool("cname", &c.cname),
+		params.Choice("signature", &signature, "auto", "v1", "v4")); err != nil {
+		return settings{}, err
 	}
-	switch s := t.Params.Get("signature"); {
-	case s == "v1", (s == "auto" || s == "") && c.region == "":
-	case s == "v4" && c.region == "":
+	if signature == "v4" && c.region == "" {
 		return invalid("signature v4 requires the region: set ?region=")
-	case s == "v4", s == "auto", s == "":
+	}
+	if signature != "v1" && c.region != "" {
 		c.version = oss.AuthV4
-	default:
-		return invalid("parameter \"signature\" must be auto, v1 or v4, not %q", s)
 	}
 	return c, nil
 }

@@ -1,13 +1,12 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 // Scheme returns the scheme of s3:// URLs.
@@ -58,31 +58,13 @@ func parse(t backends.Target) (settings, error) {
 	invalid := func(format string, args ...any) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
-	var unread error
-	getenv := func(name string) string {
-		text, err := objectstore.SecretFile(t.Options, name)
-		unread = errors.Join(unread, err)
-		if text == "" && t.Getenv != nil {
-			text = t.Getenv(name)
-		}
-		return text
-	}
-	first := func(param string, env ...string) string {
-		value := t.Params.Get(param)
-		for _, name := range env {
-			if value == "" {
-				value = getenv(name)
-			}
-		}
-		return value
-	}
+	from := objectstore.Lookup{Target: t}
 	if t.Host == "" || strings.Contains(t.Host, ":") || t.User != "" {
 		return invalid("an s3 URL starts with the bucket, as in s3://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
-		endpoint: first("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-		region:   first("region"),
-		checksum: first("checksum"),
+		endpoint: from.First("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+		region:   t.Params.Get("region"),
 		caBundle: t.Params.Get("ca-bundle"),
 		aws:      true,
 	}
@@ -91,52 +73,33 @@ func parse(t backends.Target) (settings, error) {
 	}
 	host := ""
 	if c.endpoint != "" {
-		u, err := url.Parse(c.endpoint)
-		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
-			return invalid("the endpoint must look like https://host:port")
+		u, err := objectstore.ParseEndpoint(c.endpoint)
+		if err != nil {
+			return settings{}, err
 		}
 		host = u.Hostname()
 		c.aws = under(host, "amazonaws.com", "amazonaws.com.cn")
 		if !c.aws && c.region == "" {
-			c.region = first("", "AWS_REGION", "AWS_DEFAULT_REGION")
-			if c.region == "" {
-				c.region = "us-east-1"
-			}
+			c.region = cmp.Or(from.First("", "AWS_REGION", "AWS_DEFAULT_REGION"), "us-east-1")
 		}
 	}
-	if unread != nil {
-		return invalid("cannot read the files with endpoint and region: %w", unread)
+	if from.Unread != nil {
+		return invalid("cannot read the files with endpoint and region: %w", from.Unread)
 	}
 	c.pathStyle = c.endpoint != "" && !c.aws && !under(host, "aliyuncs.com", "myqcloud.com")
-	for name, to := range map[string]*bool{"path-style": &c.pathStyle, "anonymous": &c.anonymous, "requester-pays": &c.requesterPays} {
-		text := t.Params.Get(name)
-		if text == "" {
-			continue
-		}
-		v, err := strconv.ParseBool(text)
-		if err != nil {
-			return invalid("parameter %q must be true or false, not %q", name, text)
-		}
-		*to = v
+	c.checksum = "auto"
+	if c.aws {
+		c.checksum = "crc64nvme"
 	}
-	switch list := t.Params.Get("list"); list {
-	case "", "auto":
-	case "directories":
-		c.byDirs = true
-	default:
-		return invalid("parameter \"list\" must be auto or directories, not %q", list)
-	}
-	switch c.checksum {
-	case "":
-		c.checksum = "auto"
-		if c.aws {
-			c.checksum = "crc64nvme"
-		}
-	case "auto", "none", "crc64nvme":
-	default:
-		return invalid("parameter \"checksum\" must be auto, crc64nvme or none, not %q", c.checksum)
-	}
-	return c, nil
+	list := "auto"
+	err := params.Read(t.Params,
+		params.Bool("path-style", &c.pathStyle),
+		params.Bool("anonymous", &c.anonymous),
+		params.Bool("requester-pays", &c.requesterPays),
+		params.Choice("list", &list, "auto", "directories"),
+		params.Choice("checksum", &c.checksum, "auto", "crc64nvme", "none"))
+	c.byDirs = list == "directories"
+	return c, err
 }
 
 // under reports whether host is one of the domains or a subdomain.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/params"
 )
 
 // Scheme describes smb:// URLs.
@@ -57,21 +58,10 @@ func parse(t backends.Target) (settings, error) {
 	if domain, user, ok := strings.Cut(t.User, ";"); ok {
 		set.domain, set.user = domain, user
 	}
-	for name, to := range map[string]*bool{"signing": &set.signing, "mapchars": &set.mapped} {
-		switch text := t.Params.Get(name); text {
-		case "", "on":
-		case "off":
-			*to = false
-		default:
-			return invalid("parameter %q must be on or off, not %q", name, text)
-		}
-	}
-	switch set.auth = t.Params.Get("auth"); set.auth {
-	case "", "ntlm", "kerberos":
-	default:
-		return invalid("parameter \"auth\" must be ntlm or kerberos, not %q", set.auth)
-	}
-	return set, nil
+	return set, params.Read(t.Params,
+		params.Switch("signing", &set.signing),
+		params.Switch("mapchars", &set.mapped),
+		params.Choice("auth", &set.auth, "ntlm", "kerberos"))
 }
 
 // open does not connect: a server that is down when a job starts may come back.

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,17 +277,4 @@ func bodyOf(ctx context.Context, res *http.Response, obj backends.Object, off, n
 		return nil, err
 	}
 	return body, nil
-}
-
-// SecretFile returns the contents of a file in Options.Secrets without surrounding space; "" if
-// there is none.
-func SecretFile(opts backends.Options, name string) (string, error) {
-	if opts.Secrets == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(text)), err
 }
