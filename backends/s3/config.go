@@ -35,6 +35,7 @@ func Scheme() backends.Scheme {
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
 			{Name: "list", Summary: "directories lists directory by directory, for servers that do not list in byte order; auto does so if a page is out of order", Default: "auto"},
 			{Name: "checksum", Summary: "crc64nvme sends one with each write, none never, auto until the store rejects it", Default: "crc64nvme on AWS, auto elsewhere"},
+			{Name: "client", Summary: "sdk sends all requests by the AWS SDK, with two to three times the CPU time: try it if a server rejects requests", Default: "stager"},
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
 		Open:        open,
@@ -52,6 +53,7 @@ type settings struct {
 	caBundle      string
 	checksum      string
 	byDirs        bool
+	sdk           bool // the SDK sends all requests
 }
 
 func parse(t backends.Target) (settings, error) {
@@ -91,14 +93,15 @@ func parse(t backends.Target) (settings, error) {
 	if c.aws {
 		c.checksum = "crc64nvme"
 	}
-	list := "auto"
+	list, client := "auto", "stager"
 	err := params.Read(t.Params,
 		params.Bool("path-style", &c.pathStyle),
 		params.Bool("anonymous", &c.anonymous),
 		params.Bool("requester-pays", &c.requesterPays),
 		params.Choice("list", &list, "auto", "directories"),
-		params.Choice("checksum", &c.checksum, "auto", "crc64nvme", "none"))
-	c.byDirs = list == "directories"
+		params.Choice("checksum", &c.checksum, "auto", "crc64nvme", "none"),
+		params.Choice("client", &client, "stager", "sdk"))
+	c.byDirs, c.sdk = list == "directories", client == "sdk"
 	return c, err
 }
 
@@ -172,6 +175,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	b.client = s3.New(opts)
 	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), transport, string(b.payer)); err != nil {
 		return backends.Opened{}, err
+	}
+	if b.requests = b.reader; set.sdk {
+		b.requests = &viaSDK{b.client, b.name, b.payer}
 	}
 	b.decidesParts, b.matches = set.aws, set.aws
 	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)

@@ -47,6 +47,7 @@ func TestParse(t *testing.T) {
 		{"endpoint=http://b&checksum=none", "AWS_ENDPOINT_URL_S3=http://a", settings{endpoint: "http://b", region: "us-east-1", pathStyle: true, checksum: "none"}},
 		{"endpoint=https://oss-cn-x.aliyuncs.com", "AWS_REGION=cn-x", settings{endpoint: "https://oss-cn-x.aliyuncs.com", region: "cn-x", checksum: "auto"}},
 		{"endpoint=https://s3.eu-west-3.amazonaws.com&region=eu-west-3", "", settings{endpoint: "https://s3.eu-west-3.amazonaws.com", aws: true, region: "eu-west-3", checksum: "crc64nvme"}},
+		{"client=sdk", "", settings{aws: true, checksum: "crc64nvme", sdk: true}},
 		{"endpoint=https://h&path-style=false&anonymous=1", "", settings{endpoint: "https://h", region: "us-east-1", anonymous: true, checksum: "auto"}},
 	} {
 		params, err := url.ParseQuery(tt.query)
@@ -64,7 +65,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q with %q: got %+v, %v; want %+v", tt.query, tt.env, got, err, tt.want)
 		}
 	}
-	for _, bad := range []string{"endpoint=rgw:8080", "endpoint=https://u:p@h", "anonymous=maybe", "checksum=md5", "path-style=2"} {
+	for _, bad := range []string{"endpoint=rgw:8080", "endpoint=https://u:p@h", "anonymous=maybe", "checksum=md5", "client=curl", "path-style=2"} {
 		params, _ := url.ParseQuery(bad)
 		if got, err := parse(backends.Target{Host: "bucket", Params: params}); backends.KindOf(err) != backends.Invalid {
 			t.Errorf("%q: got %+v, %v; want kind invalid", bad, got, err)

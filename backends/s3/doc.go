@@ -25,7 +25,7 @@
 // Objects and listings are requested without the SDK: this package signs the requests and parses
 // the responses itself. For a small object the SDK cost more than everything else together. The SDK
 // still resolves the endpoint and the credentials, and error responses become errors of its types.
-// All other requests use the SDK.
+// All other requests use the SDK, and with ?client=sdk these do as well.
 //
 // Versions are ETags. Every read carries If-Match. The ETag and the range of the response are
 // compared with the request, since some servers ignore either. A read from offset 0 of an object

@@ -127,7 +127,7 @@ const dirMarkerSize = -1
 func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err error)) error {
 	token := ""
 	for {
-		p, buf, err := l.b.reader.list(l.ctx, prefix, delimiter, token, l.buf)
+		p, buf, err := l.b.requests.list(l.ctx, prefix, delimiter, token, l.buf)
 		l.buf = buf
 		if err != nil {
 			return err

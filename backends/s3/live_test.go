@@ -65,13 +65,15 @@ func TestContract(t *testing.T) {
 		{"versitygw over http", "", files},
 		{"versitygw over https", "", files},
 		{"Ceph over http", "", conformance.Options{}},
+		{"versitygw over http", "?client=sdk", files},
+		{"Ceph over https", "?checksum=none&client=sdk", conformance.Options{}},
 		{"Ceph over https", "?checksum=none", conformance.Options{}}, // where the SDK's own checksums break PUT
 	} {
 		t.Run(tt.kind+tt.params, func(t *testing.T) {
 			s := need(t, tt.kind)
 			t.Parallel()
 			conformance.Run(t, func(t *testing.T) *backends.Store {
-				directory := fmt.Sprintf("test/%s-%d/", strings.NewReplacer("/", "_", "?", "_").Replace(t.Name()), time.Now().UnixNano())
+				directory := fmt.Sprintf("test/%s-%d/", strings.NewReplacer("/", "_", "?", "_", "&", "_").Replace(t.Name()), time.Now().UnixNano())
 				return openLive(t, s, directory+tt.params)
 			}, tt.opts)
 		})

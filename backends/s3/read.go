@@ -30,7 +30,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	if !whole {
 		q.values[rangeField] = "bytes=" + objectstore.Range(off, n)
 	}
-	res, err := b.reader.get(ctx, q)
+	res, err := b.requests.get(ctx, q)
 	if err != nil {
 		if serverErrorOf(err).status == http.StatusRequestedRangeNotSatisfiable {
 			return nil, objectstore.BeyondEnd(obj.Key, off)

@@ -93,13 +93,14 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 // object returns the call for the bytes of an object.
 func (r *reader) object(key string) *call {
 	q := new(r.blank)
-	q.plain, q.path = q.plain+"/"+key, q.path+"/"+escape(key, false)
+	q.key, q.plain, q.path = key, q.plain+"/"+key, q.path+"/"+escape(key, false)
 	return q
 }
 
 // part returns the call for a part of an upload.
 func (r *reader) part(key, upload string, number int) *call {
 	q := r.object(key)
+	q.upload, q.number = upload, number
 	q.query = "partNumber=" + strconv.Itoa(number) + "&uploadId=" + escape(upload, true)
 	return q
 }

@@ -27,8 +27,9 @@ const maxParallelism = 512
 // bucket is one bucket of one store.
 type bucket struct {
 	name      string
-	client    *s3.Client // for all requests that reader does not handle
+	client    *s3.Client // for all requests that requests does not handle
 	reader    *reader
+	requests  requester // reader, or viaSDK
 	transport *http.Transport
 	payer     types.RequestPayer
 	unset     bool // no endpoint is set, so AWS is used
@@ -118,7 +119,7 @@ func (b *bucket) reason(ctx context.Context, err error) error {
 	default:
 		return err
 	}
-	why := b.reader.probe(ctx)
+	why := b.requests.probe(ctx)
 	if why == nil {
 		b.exists.Store(true)
 	}

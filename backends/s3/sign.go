@@ -92,6 +92,8 @@ type values [len(fields)]string
 type call struct {
 	method             string // "": GET
 	plain, path, query string
+	key, upload        string // of the object, and of the multipart upload of a part
+	number             int    // of the part
 	values             values
 	body               *io.SectionReader // nil: none
 }

@@ -129,7 +129,7 @@ func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.Se
 		if sum {
 			q.values[crcField] = base64.StdEncoding.EncodeToString(p.sum)
 		}
-		h, err := u.b.reader.put(ctx, q)
+		h, err := u.b.requests.put(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 		if q.values[crcField] = ""; sum {
 			q.values[crcField] = base64.StdEncoding.EncodeToString(u.small.Sum(nil))
 		}
-		h, err = u.b.reader.put(ctx, q)
+		h, err = u.b.requests.put(ctx, q)
 		return err
 	})
 	if err != nil {
