@@ -113,14 +113,14 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 // pieces returns an iterator over the n bytes of body, in order. The slices come from a
 // BufferedReader or from a pooled buffer, which done releases. Bytes that come with an error count.
 func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
-	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog.asked) }}
+	watched := &watchedReader{body, watchdog, func() { s.responded(watchdog.asked) }}
 	if buffered, ok := body.(BufferedReader); ok {
 		return func(at, end int64) ([]byte, error) {
 			p, err := buffered.NextBuffer()
 			if err != nil {
 				return nil, err
 			}
-			kicks.reset()
+			watched.reset()
 			p = p[:min(int64(len(p)), end-at)]
 			return p, s.throttle(ctx, len(p), watchdog)
 		}, func() {}
@@ -135,7 +135,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 		if err := s.throttle(ctx, len(buf), watchdog); err != nil {
 			return nil, err
 		}
-		n, err := io.ReadFull(kicks, buf)
+		n, err := io.ReadFull(watched, buf)
 		return buf[:n], err
 	}, func() { pool.Put(pooled) }
 }

@@ -210,7 +210,7 @@ func paramNames(params []Param) string {
 	return strings.Join(names, ", ")
 }
 
-// shown returns a quoted name with a leading space, or "" for unusual names. Those may be a
+// quoted returns a quoted name with a leading space, or "" for unusual names. Those may be a
 // misplaced secret and must not be repeated.
 func quoted(name string) string {
 	odd := strings.IndexFunc(name, func(r rune) bool {

@@ -171,7 +171,7 @@ func TestWatchdogCutsAndResumesStalledStreams(t *testing.T) {
 	})
 }
 
-// trickle is a backend whose streams slowly return one byte at a time.
+// slowBytes is a backend whose streams slowly return one byte at a time.
 type slowBytes struct {
 	backends.Backend
 	pause time.Duration

@@ -203,3 +203,45 @@ func TestWordsAreFoundWhenPutBack(t *testing.T) {
 		t.Errorf("a file's name: got %q, %v, want one fault in line 1", faults, err)
 	}
 }
+
+// commentVerbs follow the name in a doc comment.
+var commentVerbs = strings.Fields("adds calls closes describes encodes has holds implements is lists publishes reads records removes reports requests returns runs sends sets starts waits writes yields")
+
+// misnamed returns the first word of a function's doc comment if it is another name than the
+// function's, as after a renaming.
+func misnamed(f *ast.FuncDecl) string {
+	words := strings.Fields(f.Doc.Text())
+	if len(words) < 2 || words[0] == f.Name.Name || words[0] == "A" || words[0] == "An" || words[0] == "The" {
+		return ""
+	}
+	if lower := unicode.IsLower(rune(words[0][0])); lower && slices.Contains(commentVerbs, words[1]) {
+		return words[0]
+	}
+	return ""
+}
+
+func TestDocCommentsNameTheirFunction(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, file := range p.GoFiles {
+			name := filepath.Join(p.Dir, file)
+			tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range tree.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok {
+					if word := misnamed(f); word != "" {
+						t.Errorf("%s/%s: the comment of %s begins with %s", p.name(), file, f.Name.Name, word)
+					}
+				}
+			}
+		}
+	}
+	tree, err := parser.ParseFile(token.NewFileSet(), "a.go", "package a\n\n// landed returns it.\nfunc verified() {}", parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := misnamed(tree.Decls[0].(*ast.FuncDecl)); got != "landed" {
+		t.Errorf("a comment that was not renamed: got %q, want landed", got)
+	}
+}

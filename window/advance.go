@@ -61,7 +61,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 }
 
-// buriedLocked records the result of removing a file.
+// removedLocked records the result of removing a file.
 func (w *Window) removedLocked(e *entry, gone bool, err error) {
 	if e.leaving {
 		e.leaving = false

@@ -168,7 +168,7 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 	}
 }
 
-// landedLocked records the result of a fetch.
+// fetchedResultLocked records the result of a fetch.
 func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	delete(w.fetching, e)
 	w.brought = true

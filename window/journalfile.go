@@ -58,7 +58,7 @@ func (j *journal) add(kind string, words ...any) error {
 	return err
 }
 
-// facts encodes m as the lines of a journal.
+// records returns m as the lines of a journal.
 func (m *memory) records(plan string) (b []byte) {
 	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
 	fact("plan", plan)

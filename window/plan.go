@@ -143,9 +143,9 @@ func (w *Window) doneLocked() bool {
 	if w.cfg.Release == ReleaseNever {
 		_, more := w.nextLocked()
 		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
-			len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing+len(w.burials) == 0
+			len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing+len(w.removals) == 0
 	}
-	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.burials) == 0
+	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.removals) == 0
 }
 
 // orderWantedLocked returns the epoch whose order is needed next; -1: none. Orders are retained for
@@ -292,9 +292,9 @@ func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*
 // removalsLocked returns the entries whose files to remove and, from time to time, those whose
 // files were open.
 func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (removeFile []*entry) {
-	n := min(len(w.burials), atOnce)
-	removeFile = slices.Clone(w.burials[:n])
-	w.burials = slices.Delete(w.burials, 0, n)
+	n := min(len(w.removals), atOnce)
+	removeFile = slices.Clone(w.removals[:n])
+	w.removals = slices.Delete(w.removals, 0, n)
 	if len(w.zombies) > 0 {
 		if now.Before(w.zombiesAt) {
 			alarm(w.zombiesAt)

@@ -86,9 +86,9 @@ func (w *Window) recover(now time.Time) error {
 	if err := w.order(); err != nil {
 		return err
 	}
-	burials := w.burials
-	w.burials, w.leaving = nil, 0
-	for _, e := range burials {
+	removals := w.removals
+	w.removals, w.leaving = nil, 0
+	for _, e := range removals {
 		w.reuseLocked(e)
 	}
 	// Only now: an end may be known from the files alone, and not from the journal.
@@ -387,7 +387,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	return nil
 }
 
-// landedHere reports whether the journal identifies a file as the one that was verified for its
+// verifiedHere reports whether the journal identifies a file as the one that was verified for its
 // position. It copies the digest and the mark from the journal.
 func (w *Window) verifiedHere(e *entry, st disk.Stat, m memory) bool {
 	is, known := m.sums[e.seq]

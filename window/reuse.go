@@ -93,7 +93,7 @@ func (w *Window) reuseLocked(e *entry) {
 		}
 	}
 	if e.carryOver = w.carryOverLocked(e); e.carryOver != nil {
-		w.burials = append(w.burials, e)
+		w.removals = append(w.removals, e)
 		return
 	}
 	w.removeLocked(e)

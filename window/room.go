@@ -99,7 +99,7 @@ func (w *Window) forgetLocked(e *entry) {
 }
 
 func (w *Window) removeLocked(e *entry) {
-	w.burials = append(w.burials, e)
+	w.removals = append(w.removals, e)
 	e.leaving = true
 	w.leaving += e.room()
 }

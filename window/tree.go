@@ -87,7 +87,7 @@ func (s *localDir) glimpse(subdir *disk.Subdir, name string) (disk.Stat, error) 
 	return st, err
 }
 
-// landed returns the Stat of a file or tree in whole/.
+// verified returns the Stat of a file or tree in whole/.
 func (s *localDir) verified(name string) (disk.Stat, error) {
 	st, err := s.whole.Stat(name)
 	if err == nil && st.Dir {

@@ -72,8 +72,8 @@ type Window struct {
 	later       []*entry  // Ready, of the next epoch
 	offered     readyHeap // published entries to lease; includes some that are no longer Ready; for ReleaseLease
 	aged        []*entry  // the same, oldest first; for ReleaseRolling
-	burials     []*entry  // entries whose files are to be removed
-	leaving     int64     // bytes of burials that have not been tried yet
+	removals    []*entry  // entries whose files are to be removed
+	leaving     int64     // bytes of removals that have not been tried yet
 	undecided   []*entry  // Acked, before it is known whether the next epoch reuses them
 	zombies     []*entry
 	zombiesAt   time.Time // next check of the zombies

@@ -22,7 +22,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// openDouble opens a directory of an in-memory server.
+// openFake opens a directory of an in-memory server.
 func openFake(ctx context.Context, s *nfstest.Server, directory, params string) (*backends.Store, error) {
 	values, err := url.ParseQuery(params)
 	if err != nil {
@@ -57,7 +57,7 @@ func openFake(ctx context.Context, s *nfstest.Server, directory, params string) 
 	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+directory, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
 }
 
-// eachDouble runs a test in virtual time with both versions, against a server that has the
+// eachFake runs a test in virtual time with both versions, against a server that has the
 // directory data.
 func eachFake(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
 	eachVersion(t, func(t *testing.T, vers string) {

@@ -76,7 +76,7 @@ type fixture struct {
 	kind   Data // what lies there
 }
 
-// startShelf starts the server of a suite and keeps so many bytes of memory for the suite.
+// startFileServer starts the server of a suite and keeps so many bytes of memory for the suite.
 // client is the path of s5cmd. On success the caller calls end.all.
 func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
 	if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {

@@ -293,7 +293,7 @@ func (h *house) state(s window.State) int { return h.win.Status().Items[s] }
 // conns returns the number of the server's connections.
 func (h *house) conns() int { return int(h.alive.Load()) }
 
-// settle waits until a condition is true.
+// waitIdle waits until a condition is true.
 func (h *house) waitIdle(so func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {

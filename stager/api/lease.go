@@ -171,7 +171,7 @@ func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	}
 }
 
-// wantsBinding reports whether the lease is to live as long as the connection.
+// requestsBinding reports whether the lease is to live as long as the connection.
 func requestsBinding(r *http.Request) (bool, error) {
 	switch kind := r.Header.Get("Stager-Bind"); kind {
 	case "":

@@ -40,7 +40,7 @@ const (
 var promises = map[string]struct{ area, means, do string }{
 	"the capabilities of the store are consistent": {listing, "stager cannot plan its requests to this store.", report},
 	"a missing key is reported as missing": {
-		listing, "A missing object looks present, or like another error: prefetch retries in vain, restore may not find the newest checkpoint.", straight,
+		listing, "A missing object looks present, or like another error: prefetch retries without success, restore may not find the newest checkpoint.", straight,
 	},
 	"unusual names round-trip": {
 		listing, "Files with such names are renamed or lost: prefetch and push of a dataset that has them are incomplete.",

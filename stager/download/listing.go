@@ -196,7 +196,7 @@ func (p *run) refuse(f *findings) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.Exist, Err: errors.New(text)}
 }
 
-// vain reports whether the findings so far already lead to a refusal.
+// failed reports whether the findings so far already lead to a refusal.
 func (p *run) failed(f *findings) bool {
 	most := p.cfg.Listing.MaxBytes
 	return f.blocked.n > 0 || f.foreign.n > 0 && !p.cfg.Overwrite || most > 0 && p.meter.bytesTotal.Load() > most

@@ -8,8 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Limits of what is fetched before the listing has ended. If the prefetch is refused, this was
-// fetched in vain.
+// Limits of what is fetched before the listing has ended. If the prefetch is refused, this is wasted.
 const (
 	aheadObjects = 16 << 10
 	aheadBytes   = 4 << 30

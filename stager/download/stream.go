@@ -48,7 +48,7 @@ type streamed struct {
 	err    error
 }
 
-// newStream starts to fetch. told is the object's checksum, if known; arrived may be nil.
+// newStream starts to fetch. stated is the object's checksum, if known; arrived may be nil.
 func newStream(ctx context.Context, store *backends.Store, obj backends.Object, stated backends.Checksum, arrived func(int64)) *stream {
 	if arrived == nil {
 		arrived = func(int64) {}

@@ -29,7 +29,7 @@ func keyed(keys ...string) (objects []backends.Object) {
 	return objects
 }
 
-// told describes the groups of a manifest as text.
+// reported describes the groups of a manifest as text.
 func reported(m Manifest) (words []string) {
 	for i, obj := range m.Objects {
 		line := fmt.Sprint(obj.Key, " ", obj.Size)

@@ -59,7 +59,7 @@ func (c Config) shuffle(s *shard) {
 	shuffle.Shuffle(s.samples, rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos)))
 }
 
-// triesOfDraw is how often another shard is picked, if the next sample of the first has the same
+// shuffleTries is how often another shard is picked, if the next sample of the first has the same
 // name as the previous sample.
 const shuffleTries = 16
 

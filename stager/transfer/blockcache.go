@@ -173,7 +173,7 @@ func (c *blockCache) roomLocked() bool {
 // load reads the i-th block and computes its checksums.
 func (c *blockCache) load(i int64, into []byte) (reported backends.Checksum, sums map[backends.Algorithm][]byte, err error) {
 	g, ctx := errgroup.WithContext(c.ctx)
-	var mu sync.Mutex // guards told
+	var mu sync.Mutex // guards reported
 	start := i * c.length
 	for off := int64(0); off < int64(len(into)); off += piece {
 		g.Go(func() error {

@@ -246,7 +246,7 @@ func (f *fields) number(name string, fallback, least int, check func(int) string
 	return int(n)
 }
 
-// shown returns a value for messages, or its kind if it is long.
+// quoted returns a value for messages, or its kind if it is long.
 func quoted(v *hujson.Value) string {
 	if lit, ok := v.Value.(hujson.Literal); ok && len(lit) < 40 {
 		return string(lit)
