@@ -23,9 +23,11 @@ type Scheme struct {
 	// Open opens a Backend for a URL. It is called again after a Retryable error. ctx ends with the
 	// call.
 	Open func(ctx context.Context, t Target) (Opened, error)
-	// Buckets, if not nil, returns the names of the buckets that the credentials give access to, for
-	// a URL without a bucket.
+	// Buckets, if not nil, returns the names of the buckets, containers or shares that the credentials
+	// give access to, for a URL without one.
 	Buckets func(ctx context.Context, t Target) ([]string, error)
+	// Server means that URLs begin with a server, and the path with a bucket.
+	Server bool
 }
 
 // Param describes one parameter of a URL.
@@ -130,20 +132,29 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	return s, nil
 }
 
-// Buckets returns the names of the buckets that the credentials give access to, for a URL without a
-// bucket, such as gs://. ok is false for other URLs, and if the protocol cannot list buckets.
-func (r *Registry) Buckets(ctx context.Context, rawURL string, opts Options) (names []string, ok bool, err error) {
+// Buckets returns the URLs of the buckets that the credentials give access to, for a URL without one,
+// such as gs:// or smb://server/. ok is false for other URLs, and if the protocol cannot list buckets.
+func (r *Registry) Buckets(ctx context.Context, rawURL string, opts Options) (urls []string, ok bool, err error) {
 	scheme, target, err := r.parse(rawURL)
-	if err != nil || scheme.Buckets == nil || target.Host != "" || target.Path != "" {
+	if err != nil || scheme.Buckets == nil || target.Path != "" || (target.Host != "") != scheme.Server {
 		return nil, false, err
 	}
-	s := newStore(scheme.Name+"://", opts)
+	at := scheme.Name + "://"
+	if scheme.Server {
+		at = target.name()
+	}
+	s := newStore(at, opts)
 	s.scheme, target.Options = scheme, opts
+	var names []string
 	err = s.retry(ctx, "list", "", func(ctx context.Context, _ *stallDetector) error {
 		names, err = scheme.Buckets(ctx, target)
 		return err
 	})
-	return names, true, err
+	slices.Sort(names)
+	for _, name := range names {
+		urls = append(urls, at+url.PathEscape(name)+"/")
+	}
+	return urls, true, err
 }
 
 // parse splits a URL. Its errors never repeat text that may be a secret.

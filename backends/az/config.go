@@ -31,6 +31,7 @@ func Schemes() []backends.Scheme {
 		Params:      append([]backends.Param{account}, more...),
 		Credentials: credentialsHelp,
 		Open:        open,
+		Buckets:     listContainers,
 	}, {
 		Name:        "abfss",
 		Summary:     "Azure Blob Storage, by the URLs of Data Lake Storage",
@@ -45,7 +46,7 @@ func Schemes() []backends.Scheme {
 type place struct {
 	endpoint  string // of the account, without a trailing slash
 	account   string
-	container string // "": the account itself
+	container string // "" in a URL that names none
 	known     bool   // the endpoint is derived from the account
 	azure     bool   // the server is Azure itself, and no emulator
 	anonymous bool
@@ -136,23 +137,29 @@ func (p place) at(endpoint, suffix string) (place, error) {
 }
 
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
-	p, err := parse(t)
+	s, err := newStore(t)
+	if err == nil && s.name == "" {
+		err = invalid("an az URL starts with the container, as in az://container/directory/; \"stager ls az://\" lists the containers")
+	}
 	if err != nil {
 		return backends.Opened{}, err
 	}
+	return backends.Opened{Backend: s, Prefix: t.Path}, nil
+}
+
+// newStore returns a store without sending a request.
+func newStore(t backends.Target) (*store, error) {
+	p, err := parse(t)
+	if err != nil {
+		return nil, err
+	}
 	a, err := newAccess(t.Options, p)
 	if err != nil {
-		return backends.Opened{}, err
+		return nil, err
 	}
 	s := &store{name: p.container, account: p.account, access: a, log: t.Log}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if p.container == "" {
-		if strings.Trim(t.Path, "/") != "" {
-			return backends.Opened{}, invalid("an az URL starts with the container, as in az://container/directory/")
-		}
-		return backends.Opened{Backend: &containers{s}}, nil
-	}
-	return backends.Opened{Backend: s, Prefix: t.Path}, nil
+	return s, nil
 }

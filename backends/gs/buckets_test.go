@@ -33,7 +33,7 @@ func TestBucketsOfTheProjectAreListed(t *testing.T) {
 		{"gs://?anonymous=true", nil, backends.Permission, "access without credentials is denied"},
 	} {
 		got, ok, err := backends.NewRegistry(Scheme()).Buckets(t.Context(), tt.url, backends.Options{Getenv: s.Getenv(tt.changed...), RetryFor: time.Second})
-		want := []string{"other", "public", "test"}
+		want := []string{"gs://other/", "gs://public/", "gs://test/"}
 		switch {
 		case !ok:
 			t.Errorf("%s has no buckets", tt.url)

@@ -30,6 +30,7 @@ func Scheme() backends.Scheme {
 		},
 		Credentials: "Set OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET, and OSS_SESSION_TOKEN for a temporary key, mount files of these names, give the ECS instance a RAM role, or add ?anonymous=true for a public bucket.",
 		Open:        open,
+		Buckets:     listBuckets,
 	}
 }
 
@@ -48,7 +49,7 @@ func parse(t backends.Target) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
 	from := objectstore.Lookup{Target: t}
-	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
+	if t.User != "" || t.Host != "" && (strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil) {
 		return invalid("an oss URL starts with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
@@ -117,6 +118,9 @@ const probeTimeout = 10 * time.Second
 
 func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	b, err := newBucket(t)
+	if err == nil && t.Host == "" {
+		err = backends.Errorf(backends.Invalid, "open", "", "an oss URL starts with the bucket, as in oss://bucket/directory/; \"stager ls oss://\" lists the buckets")
+	}
 	if err != nil {
 		return backends.Opened{}, err
 	}
@@ -147,11 +151,9 @@ func newBucket(t backends.Target) (*bucket, error) {
 		oss.EnableCRC(false), // our own checks cover more
 		oss.SetCredentialsProvider(b.credentials),
 		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: objectstore.NoRedirect}))
-	if err == nil {
-		b.client, err = client.Bucket(b.name)
-	}
 	if err != nil {
 		return nil, backends.Errorf(backends.Invalid, "open", "", "the SDK rejects the configuration: %w", err)
 	}
+	b.client = &oss.Bucket{Client: *client, BucketName: b.name}
 	return b, nil
 }

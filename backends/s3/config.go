@@ -39,6 +39,7 @@ func Scheme() backends.Scheme {
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
 		Open:        open,
+		Buckets:     listBuckets,
 	}
 }
 
@@ -61,7 +62,7 @@ func parse(t backends.Target) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
 	from := objectstore.Lookup{Target: t}
-	if t.Host == "" || strings.Contains(t.Host, ":") || t.User != "" {
+	if strings.Contains(t.Host, ":") || t.User != "" {
 		return invalid("an s3 URL starts with the bucket, as in s3://bucket/directory/; set the server with ?endpoint=")
 	}
 	c := settings{
@@ -117,12 +118,39 @@ func under(host string, domains ...string) bool {
 
 func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	set, err := parse(t)
+	if err == nil && t.Host == "" {
+		err = backends.Errorf(backends.Invalid, "open", "", "an s3 URL starts with the bucket, as in s3://bucket/directory/; \"stager ls s3://\" lists the buckets")
+	}
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	transport, err := objectstore.NewTransport(set.caBundle)
+	b, opts, err := connect(ctx, t, set)
 	if err != nil {
 		return backends.Opened{}, err
+	}
+	if set.region == "" {
+		if opts.Region, err = b.findRegion(ctx, opts); err != nil {
+			return backends.Opened{}, err
+		}
+	}
+	b.client = s3.New(opts)
+	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), b.transport, string(b.payer)); err != nil {
+		return backends.Opened{}, err
+	}
+	if b.requests = b.reader; set.sdk {
+		b.requests = &viaSDK{b.client, b.name, b.payer}
+	}
+	b.decidesParts, b.matches = set.aws, set.aws
+	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)
+	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+}
+
+// connect returns a bucket and the options of its client, whose region may be unknown. It sends no
+// request.
+func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.Options, error) {
+	transport, err := objectstore.NewTransport(set.caBundle)
+	if err != nil {
+		return nil, s3.Options{}, err
 	}
 	b := &bucket{name: t.Host, transport: transport, log: t.Log, unset: set.endpoint == ""}
 	if b.log == nil {
@@ -154,7 +182,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if !set.anonymous || set.region == "" {
 		shared, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
-			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "cannot read the shared AWS configuration: %w", err)
+			return nil, opts, backends.Errorf(backends.Invalid, "open", "", "cannot read the shared AWS configuration: %w", err)
 		}
 		if !set.anonymous {
 			found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
@@ -167,21 +195,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 			opts.Region = shared.Region
 		}
 	}
-	if set.region == "" {
-		if opts.Region, err = b.findRegion(ctx, opts); err != nil {
-			return backends.Opened{}, err
-		}
-	}
-	b.client = s3.New(opts)
-	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), transport, string(b.payer)); err != nil {
-		return backends.Opened{}, err
-	}
-	if b.requests = b.reader; set.sdk {
-		b.requests = &viaSDK{b.client, b.name, b.payer}
-	}
-	b.decidesParts, b.matches = set.aws, set.aws
-	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)
-	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+	return b, opts, nil
 }
 
 // findRegion returns the region of the bucket. The request needs no credentials and works from any

@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"", "host:9000"} {
-		if _, err := parse(backends.Target{Host: host}); backends.KindOf(err) != backends.Invalid {
+		if _, err := open(t.Context(), backends.Target{Host: host}); backends.KindOf(err) != backends.Invalid {
 			t.Errorf("host %q: %v, want kind invalid", host, err)
 		}
 	}

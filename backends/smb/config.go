@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
@@ -24,6 +25,8 @@ func Scheme() backends.Scheme {
 		},
 		Credentials: "Set the user in the URL or in SMB_USERNAME and the password in SMB_PASSWORD, mount files named username and password, or set KRB5_CLIENT_KTNAME to a keytab or KRB5CCNAME to a ticket cache.",
 		Open:        open,
+		Buckets:     listShares,
+		Server:      true,
 	}
 }
 
@@ -48,8 +51,8 @@ func parse(t backends.Target) (settings, error) {
 		host, port = strings.Trim(t.Host, "[]"), "445"
 	}
 	share, _, _ := strings.Cut(t.Path, "/")
-	if host == "" || share == "" {
-		return invalid("an smb URL must contain a server and a share, as in smb://user@server/share/directory/")
+	if host == "" {
+		return invalid(noShare)
 	}
 	if strings.Contains(share, `\`) {
 		return invalid(`an smb URL has "/" between server, share and directory`)
@@ -66,15 +69,47 @@ func parse(t backends.Target) (settings, error) {
 
 // open does not connect: a server that is down when a job starts may come back.
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
-	set, err := parse(t)
+	d, err := newDialer(t)
+	if err == nil && d.share == "" {
+		err = backends.Errorf(backends.Invalid, "open", "", noShare)
+	}
 	if err != nil {
 		return backends.Opened{}, err
+	}
+	_, prefix, _ := strings.Cut(t.Path, "/")
+	b := newBackend(d)
+	return backends.Opened{Backend: b, Prefix: path.Clean("/" + prefix)[1:]}, nil
+}
+
+const noShare = "an smb URL must contain a server and a share, as in smb://user@server/share/directory/; \"stager ls smb://user@server/\" lists the shares"
+
+func newDialer(t backends.Target) (*dialer, error) {
+	set, err := parse(t)
+	if err != nil {
+		return nil, err
 	}
 	log := t.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	_, prefix, _ := strings.Cut(t.Path, "/")
-	b := newBackend(&dialer{settings: set, opts: t.Options, log: log, connectWithin: connectWithin, silence: silence})
-	return backends.Opened{Backend: b, Prefix: path.Clean("/" + prefix)[1:]}, nil
+	return &dialer{settings: set, opts: t.Options, log: log, connectWithin: connectWithin, silence: silence}, nil
+}
+
+// listShares returns the shares of the server, without those that end in "$", which are for
+// administration.
+func listShares(ctx context.Context, t backends.Target) ([]string, error) {
+	d, err := newDialer(t)
+	if err != nil {
+		return nil, err
+	}
+	s, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	names, err := s.shares(ctx)
+	if err != nil {
+		return nil, d.explain(err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, "$") }), nil
 }

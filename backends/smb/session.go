@@ -30,7 +30,7 @@ const (
 // credits is the number of 64 KiB units that a session may have in flight, if the server agrees.
 const credits = 1024
 
-// dialer opens sessions to one share.
+// dialer opens sessions to one share, or to none if its name is "".
 type dialer struct {
 	settings
 	opts          backends.Options
@@ -84,15 +84,27 @@ func (d *dialer) connect(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// survive turns a panic of the library, which parses what a hostile server may have crafted, into an
+// error.
+func survive(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("invalid response from the server: %v", r)
+	}
+}
+
+// shares returns the names of all shares of the server.
+func (s *session) shares(ctx context.Context) (names []string, err error) {
+	defer survive(&err)
+	return s.smb.WithContext(ctx).ListSharenames()
+}
+
 func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err error) {
-	// The library parses responses that a hostile server may have crafted.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid response from the server: %v", r)
-		}
-	}()
+	defer survive(&err)
 	if s.smb, err = smb.DialConn(ctx, newSealingConn(s.conn, d.signing), d.host); err != nil {
 		return err
+	}
+	if d.share == "" {
+		return nil
 	}
 	var opts []smb2.MountOption
 	if d.mapped {

@@ -37,7 +37,7 @@ func (lsCmd) Help() string {
     stager ls -o json hdfs://namenode:8020/train/ | jq .key
     stager ls --total /mnt/pvc/data
 
-Without a bucket, as in gs://, prints the buckets of the project.`
+Without a bucket, as in s3:// or smb://server/, prints the URLs of the buckets, containers or shares that the credentials give access to. The protocols s3, oss, gs, az and smb can list them.`
 }
 
 // listed is an object as ls --json prints it.
@@ -50,8 +50,8 @@ type listed struct {
 }
 
 func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
-	if names, ok, err := c.buckets(ctx, log); ok || err != nil {
-		return errors.Join(err, c.showBuckets(names))
+	if urls, ok, err := c.buckets(ctx, log); ok || err != nil {
+		return errors.Join(err, c.showBuckets(urls))
 	}
 	store, err := c.open(ctx, c.URL, log)
 	if err != nil {
@@ -102,8 +102,8 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// buckets returns the buckets of a URL without one. ok is false for other locations.
-func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (names []string, ok bool, err error) {
+// buckets returns the URLs of the buckets of a URL without one. ok is false for other locations.
+func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (urls []string, ok bool, err error) {
 	at, err := asURL(c.URL)
 	if err != nil {
 		return nil, false, err
@@ -112,10 +112,8 @@ func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (names []string, o
 }
 
 // showBuckets prints the URLs of buckets, each on its line.
-func (c lsCmd) showBuckets(names []string) error {
-	scheme, _, _ := strings.Cut(c.URL, "://")
-	for _, name := range names {
-		at := scheme + "://" + name + "/"
+func (c lsCmd) showBuckets(urls []string) error {
+	for _, at := range urls {
 		var err error
 		if c.json() {
 			err = json.NewEncoder(os.Stdout).Encode(map[string]string{"bucket": at})

@@ -3,7 +3,9 @@ package ossfake
 import (
 	"encoding/base64"
 	"encoding/xml"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/stager-dev/stager/e2e/servers/fake"
 )
@@ -78,6 +80,30 @@ func (c *call) list() error {
 	if !out.IsTruncated || !first {
 		out.NextMarker = ""
 	}
+	return c.XML(out)
+}
+
+type bucketList struct {
+	XMLName xml.Name       `xml:"ListAllMyBucketsResult"`
+	Buckets []listedBucket `xml:"Buckets>Bucket"`
+}
+
+type listedBucket struct{ Name string }
+
+// listBuckets answers with all buckets, on one page.
+func (c *call) listBuckets(who string) error {
+	switch {
+	case c.Method != http.MethodGet || c.Key != "":
+		return fake.Fail(http.StatusNotImplemented, "NotImplemented", "This request to no bucket is not known here.")
+	case who == "":
+		return fake.Fail(http.StatusForbidden, "AccessDenied", "You have no right to access this object because of bucket acl.")
+	}
+	var out bucketList
+	c.s.Mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(c.s.Buckets)) {
+		out.Buckets = append(out.Buckets, listedBucket{name})
+	}
+	c.s.Mu.Unlock()
 	return c.XML(out)
 }
 

@@ -142,6 +142,9 @@ func (s *Server) serve(request *fake.Call) error {
 	if err != nil {
 		return err
 	}
+	if c.Name == "" {
+		return c.listBuckets(who)
+	}
 	if err := c.Enter(); err != nil {
 		return err
 	}
@@ -167,9 +170,6 @@ func (c *call) locate() (err error) {
 		return fake.Fail(http.StatusBadRequest, "InvalidObjectName", "The object name cannot be decoded.")
 	}
 	c.Reads = c.Method == http.MethodGet && c.Key != ""
-	if c.Name == "" {
-		return fake.Fail(http.StatusNotImplemented, "NotImplemented", "Requests to no bucket are not known here.")
-	}
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (s *Server) verify(r *http.Request, bucket, key string) (string, error) {
 func signV1(secret string, r *http.Request, bucket, key string) string {
 	text := strings.Join([]string{r.Method, r.Header.Get("Content-MD5"), r.Header.Get("Content-Type"), r.Header.Get("Date")}, "\n") + "\n"
 	text += headersOf(r, func(name string) bool { return strings.HasPrefix(name, "x-oss-") })
-	text += "/" + bucket + "/" + key
+	text += resource(bucket, key)
 	mark := "?"
 	for _, name := range subresources { // they ascend
 		values, ok := r.URL.Query()[name]
@@ -173,7 +173,7 @@ func (v *v4) sign(secret string, r *http.Request, bucket, key string) string {
 		return strings.HasPrefix(name, "x-oss-") || name == "content-type" || name == "content-md5" || slices.Contains(v.additional, name)
 	})
 	canonical := sha256.Sum256([]byte(strings.Join([]string{
-		r.Method, strings.ReplaceAll(escape("/"+bucket+"/"+key), "%2F", "/"), strings.Join(params, "&"),
+		r.Method, strings.ReplaceAll(escape(resource(bucket, key)), "%2F", "/"), strings.Join(params, "&"),
 		headers, strings.Join(v.additional, ";"), r.Header.Get("x-oss-content-sha256"),
 	}, "\n")))
 	scope := v.day + "/" + v.region + "/oss/aliyun_v4_request"
@@ -205,6 +205,14 @@ func mac(h func() hash.Hash, key []byte, text string) []byte {
 	m := hmac.New(h, key)
 	m.Write([]byte(text))
 	return m.Sum(nil)
+}
+
+// resource is what a request is for, as it is signed.
+func resource(bucket, key string) string {
+	if bucket == "" {
+		return "/"
+	}
+	return "/" + bucket + "/" + key
 }
 
 // escape leaves letters, digits and "-_.~" as they are, as RFC 3986 has it.
