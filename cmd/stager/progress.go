@@ -142,11 +142,8 @@ func (d *display) lines() {
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		m, seen := d.now, d.seen
+		m := d.now
 		d.mu.Unlock()
-		if !seen {
-			continue
-		}
 		rate := float64(m.Bytes-before) / lineEvery.Seconds()
 		before = m.Bytes
 		said := []any{

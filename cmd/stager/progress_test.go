@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"regexp"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -26,4 +29,41 @@ func TestBarStaysWhereTheWorkWasCutShort(t *testing.T) {
 			t.Errorf("after %d of 1000 bytes: the bar ends with %q, want %q", tt.bytes, all, tt.want)
 		}
 	}
+}
+
+// The log of an init container stayed empty as long as it fetched. Without a terminal there is a line
+// every 10 seconds, also while the store has not answered yet and nothing has been reported.
+func TestProgressWithoutATerminalIsALineEvery10Seconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		d := newDisplay(new(console), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		})))
+		for _, tt := range []struct {
+			report moving
+			want   string // what the next 10 seconds print
+		}{
+			{moving{}, "msg=starting"},
+			{moving{Phase: "listing"}, "msg=listing"},
+			{moving{Phase: "fetching", Files: 3, FilesTotal: 9, Bytes: 100 << 20, BytesTotal: 1 << 30}, `msg=fetching files=3/9 bytes="100 MiB" of="1.0 GiB" rate="10 MiB/s"`},
+			{moving{Phase: "fetching", Files: 3, FilesTotal: 9, Bytes: 100 << 20, BytesTotal: 1 << 30}, `msg=fetching files=3/9 bytes="100 MiB" of="1.0 GiB" rate="0 B/s"`},
+			{moving{Phase: "unpacking", Unpacked: 7, Bytes: 1 << 30, BytesTotal: 1 << 30}, `msg=unpacking bytes="1.0 GiB" of="1.0 GiB" rate="92 MiB/s" unpacked_files=7`},
+		} {
+			if tt.report != (moving{}) {
+				d.update(tt.report)
+			}
+			log.Reset()
+			time.Sleep(lineEvery)
+			synctest.Wait()
+			if got := strings.TrimSpace(log.String()); got != tt.want {
+				t.Errorf("after %+v: the log has %q, want %q", tt.report, got, tt.want)
+			}
+		}
+		d.close()
+	})
 }
