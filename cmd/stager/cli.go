@@ -54,4 +54,5 @@ type cli struct {
 	Help       helpCmd       `cmd:"" group:"diag" help:"Show the help of a command."`
 	Completion completionCmd `cmd:"" group:"diag" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Print what a word of a command line may become."`
+	Reference  referenceCmd  `cmd:"" hidden:"" help:"Print all commands, flags and exit codes as JSON."`
 }

@@ -29,29 +29,6 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Exit codes, as in sysexits.h. A Job's podFailurePolicy uses them to decide whether a retry can
-// help: it cannot for 64, 66, 76, 77 and 78.
-const (
-	exitOK          = 0
-	exitEnd         = 1  // stager next: the epoch has ended
-	exitStale       = 1  // stager inject --check: a file is out of date
-	exitUsage       = 64 // invalid plan or command line
-	exitData        = 65 // stager inject, explain: annotations or labels have no effect
-	exitNoInput     = 66 // the source is missing
-	exitUnavailable = 69 // the store, or the daemon, cannot be reached
-	exitSoftware    = 70 // unexpected failure
-	exitNoSpace     = 73
-	exitIO          = 74 // the local disk failed
-	exitTryAgain    = 75
-	exitCorrupt     = 76 // a checksum does not match
-	exitPermission  = 77
-	exitConfig      = 78
-)
-
-const about = `Stages data into GPU jobs that run in short-lived containers, and saves their results before the containers are removed.
-
-Exit codes: 0 done, 1 end of the epoch (next), 64 invalid plan or command line, 65 annotations without effect (inject, explain), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local I/O error, 75 temporary failure, 76 wrong bytes, 77 permission denied, 78 configuration.`
-
 // usageError reports an invalid command line.
 type usageError struct{ err error }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,11 +161,19 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The exit codes that Kubernetes does not retry are listed wherever they are documented.
+// The help and the manual describe every exit code that a command can return, in order.
 func TestCodesAreReported(t *testing.T) {
-	for _, code := range []int{exitEnd, exitUsage, exitNoInput, exitUnavailable, exitNoSpace, exitIO, exitTryAgain, exitCorrupt, exitPermission, exitConfig} {
-		if !strings.Contains(about, fmt.Sprintf(" %d ", code)) {
-			t.Errorf("the help does not tell of code %d", code)
+	returned := []int{
+		exitOK, exitEnd, exitUsage, exitData, exitNoInput, exitUnavailable, exitSoftware, exitNoSpace, exitIO, exitTryAgain, exitCorrupt, exitPermission, exitConfig,
+	}
+	var described []int
+	for _, e := range exitCodes {
+		described = append(described, e.Code)
+		if e.Code != exitSoftware && !strings.Contains(about, fmt.Sprintf(" %d ", e.Code)) {
+			t.Errorf("stager --help does not describe exit code %d", e.Code)
 		}
+	}
+	if !slices.Equal(described, returned) {
+		t.Errorf("got descriptions of the codes %v, want %v", described, returned)
 	}
 }

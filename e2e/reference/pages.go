@@ -21,9 +21,16 @@ func Pages(source string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	line, err := ReadCLI(source)
+	if err != nil {
+		return nil, err
+	}
 	return map[string][]byte{
-		"docs/schema/stageplan.json": schema,
-		"docs/reference/plan.md":     []byte(planPage(root)),
+		"docs/schema/stageplan.json":    schema,
+		"docs/reference/plan.md":        []byte(planPage(root)),
+		"docs/reference/cli.md":         []byte(cliPage(line)),
+		"docs/reference/exit-codes.md":  []byte(exitCodesPage(line)),
+		"docs/reference/environment.md": []byte(environmentPage(line)),
 	}, nil
 }
 
