@@ -13,8 +13,12 @@ DATE ?= $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null))
 # What the release image is called where it is loaded.
 IMAGE ?= localhost/stager:dev
 
-# Where the image of a release will be, without a tag, such as registry.example.com/stager.
+# Where the image of a release will be, without a tag, such as registry.example.com/stager. Injected
+# pods use it, unless --image is set.
 REPOSITORY ?=
+
+# Whom the packages of a release name, such as Ada <ada@example.com>.
+MAINTAINER ?=
 
 # Tools run by version, so that everybody gets the same answer.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -39,7 +43,7 @@ image: build ## make bin/stager-image.tar, the release image, without a containe
 	go run -C e2e ./cmd/mkimage -o '$(CURDIR)/bin/stager-image.tar' -t '$(IMAGE)' '$(CURDIR)/bin/stager'
 
 release: ## make bin/release, all files of a release: make release VERSION=0.1.0
-	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' -repository '$(REPOSITORY)'
+	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' -repository '$(REPOSITORY)' -maintainer '$(MAINTAINER)'
 
 reference: ## write the pages of docs that are generated from the code
 	go run -C e2e ./cmd/reference

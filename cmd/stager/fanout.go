@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -34,7 +35,7 @@ func (fanoutCmd) Help() string {
     stager fanout hdfs://nn:8020/logs/ file:///mnt/logs/ --workers 4 --claim results=/mnt`
 }
 
-func (f fanoutCmd) Run() error {
+func (f fanoutCmd) Run(log *slog.Logger) error {
 	for _, location := range []string{f.Src, f.Dst} {
 		if !strings.Contains(location, "://") {
 			return &usageError{fmt.Errorf("%q is a different directory in each pod: use a URL such as file:///mnt/data/ with --claim NAME=/mnt", location)}
@@ -67,11 +68,14 @@ func (f fanoutCmd) Run() error {
 	}
 	out, err := jobspec.Fanout(jobspec.FanoutOptions{
 		Name: f.JobName, Namespace: f.Namespace, Source: f.Src, Destination: f.Dst, Workers: f.Workers, Flags: flags,
-		Image: f.Image, ImagePullPolicy: f.ImagePullPolicy, Env: f.ContainerEnv,
+		Image: f.reference(), ImagePullPolicy: f.ImagePullPolicy, Env: f.ContainerEnv,
 		Secret: f.Secret, DestinationSecret: f.DstSecret, Claims: f.Claim, User: f.User,
 	})
 	if err != nil {
 		return &usageError{err}
+	}
+	if f.reference() == "" {
+		warnNoImage(log)
 	}
 	_, err = os.Stdout.Write(out)
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,9 +23,31 @@ import (
 
 // imaging has the flags of all commands that generate containers of stager.
 type imaging struct {
-	Image           string            `help:"Image of stager's containers." default:"stager"`
+	Image           string            `help:"Image of stager's containers, such as registry.example.com/stager:0.1.0. Default: that of the release." placeholder:"IMAGE"`
 	ImagePullPolicy string            `help:"Pull policy: Always, IfNotPresent or Never." enum:",Always,IfNotPresent,Never" default:""`
 	ContainerEnv    map[string]string `help:"Environment variable for stager's containers, such as HTTPS_PROXY=http://proxy:3128. Repeatable." placeholder:"NAME=VALUE" mapsep:"none"`
+}
+
+// reference returns the image of the flag, or else that of the release. It returns "" if neither is
+// set; then jobspec uses its own default, and noImage warns.
+func (i imaging) reference() string { return cmp.Or(i.Image, image) }
+
+// warnNoImage logs that no image is set.
+func warnNoImage(log *slog.Logger) {
+	log.Warn("no image is set: clusters resolve the unqualified name to an image of other authors on a public registry, set --image", "image", jobspec.DefaultImage)
+}
+
+// watchImage notes whether the work with opts uses the default image. The returned function passes
+// the error of the work on, and warns if it succeeded with that image.
+func watchImage(opts *jobspec.Options, log *slog.Logger) (done func(error) error) {
+	unset := false
+	opts.NoImage = func() { unset = true }
+	return func(err error) error {
+		if unset && err == nil {
+			warnNoImage(log)
+		}
+		return err
+	}
 }
 
 // pods has the flags of all commands that add stager to pods.
@@ -41,7 +64,7 @@ type pods struct {
 func (p pods) options() jobspec.Options {
 	return jobspec.Options{
 		CheckURL: all.Registry().Check, CheckDestination: all.Registry().CheckDestination,
-		Image: p.Image, ImagePullPolicy: p.ImagePullPolicy, Env: p.ContainerEnv, Listen: p.PodListen,
+		Image: p.reference(), ImagePullPolicy: p.ImagePullPolicy, Env: p.ContainerEnv, Listen: p.PodListen,
 		Finalize: p.Finalize, Gate: p.Gate, AdjustMemory: p.AdjustMemory, PodSecurity: p.PodSecurity, Kubernetes: p.Kubernetes,
 	}
 }
@@ -278,6 +301,7 @@ func (c injectCmd) Run(log *slog.Logger) error {
 		return err
 	}
 	opts := c.options()
+	done := watchImage(&opts, log)
 	if c.Plan != "" {
 		if opts.Plan, err = os.ReadFile(c.Plan); errors.Is(err, fs.ErrNotExist) {
 			return &usageError{fmt.Errorf("the plan %s does not exist", c.Plan)}
@@ -293,7 +317,7 @@ func (c injectCmd) Run(log *slog.Logger) error {
 	if c.Check {
 		return c.check(files, opts)
 	}
-	return c.change(files, log, !c.AllowUnmatched, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) })
+	return done(c.change(files, log, !c.AllowUnmatched, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) }))
 }
 
 // check reports what is out of date.

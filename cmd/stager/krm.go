@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/stager-dev/stager/stager/jobspec"
@@ -30,12 +31,14 @@ func (krmCmd) Help() string {
     kpt fn eval --exec 'stager krm' --fn-config plan.yaml`
 }
 
-func (c krmCmd) Run() error {
+func (c krmCmd) Run(log *slog.Logger) error {
+	opts := c.options()
+	done := watchImage(&opts, log)
 	list, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return err
 	}
-	out, failed, err := jobspec.KRM(list, c.options())
+	out, failed, err := jobspec.KRM(list, opts)
 	if err != nil {
 		return err
 	}
@@ -45,5 +48,5 @@ func (c krmCmd) Run() error {
 	if failed {
 		return exitError(exitUsage)
 	}
-	return nil
+	return done(nil)
 }

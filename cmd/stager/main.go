@@ -12,8 +12,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Set by the linker.
-var version, commit = "dev", ""
+// Set by the linker. image is the image of a release with its registry, such as
+// registry.example.com/stager:0.1.0; other builds have none.
+var version, commit, image = "dev", "", ""
 
 func main() {
 	spareMemory()

@@ -57,7 +57,7 @@ Then any pod can request data with a label and annotations:
     annotations: {stager.dev/in.train: "s3://b/train/ -> /data/train"}`
 }
 
-func (c webhookManifests) Run() error {
+func (c webhookManifests) Run(log *slog.Logger) error {
 	if c.Replicas < 1 {
 		return &usageError{fmt.Errorf("replicas must be at least 1 (got %d); 2 is recommended", c.Replicas)}
 	}
@@ -66,6 +66,10 @@ func (c webhookManifests) Run() error {
 	}
 	w := c.webhook()
 	w.OptIn, w.FailurePolicy, w.NoNamespace = c.OptIn, c.FailurePolicy, !c.CreateNamespace
+	if c.Image = c.reference(); c.Image == "" {
+		warnNoImage(log)
+		c.Image = jobspec.DefaultImage
+	}
 	w.Image, w.ImagePullPolicy, w.Replicas, w.Args = c.Image, c.ImagePullPolicy, c.Replicas, c.args()
 	return printed(w.YAML())
 }
@@ -123,14 +127,16 @@ func (c policyManifests) Run(log *slog.Logger) error {
 	} else if err != nil {
 		return err
 	}
-	out, warnings, err := setup.Policy(c.Name, plan, c.options())
+	opts := c.options()
+	done := watchImage(&opts, log)
+	out, warnings, err := setup.Policy(c.Name, plan, opts)
 	if err != nil {
 		return err
 	}
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	return printed(out, nil)
+	return done(printed(out, nil))
 }
 
 // printed prints out, unless err is set.

@@ -90,6 +90,7 @@ func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	opts.Inject = c.injecting.options()
+	done := watchImage(&opts.Inject, log)
 	if c.RunLocal != "" {
 		return c.run(ctx, log, name, job, opts)
 	}
@@ -102,7 +103,7 @@ func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	tell(log, name, &result.Result)
 	_, err = os.Stdout.Write(result.Output)
-	return err
+	return done(err)
 }
 
 func (c paiConvertCmd) read() (name string, job []byte, err error) {

@@ -83,6 +83,9 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(&stager.PortError{Err: err}, reviews.Close())
 	}
+	if opts.Image == "" {
+		warnNoImage(log) // not with each pod
+	}
 	log.Info("serving", "reviews", reviews.Addr(), "probes", probes.Addr())
 	return server.Run(ctx, reviews, probes)
 }

@@ -2,6 +2,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/md5"
 	"errors"
@@ -16,7 +17,6 @@ import (
 const (
 	summary     = "Stages data for GPU jobs, and saves their checkpoints"
 	description = "stager copies datasets to local disks, verified and resumable, serves datasets that are larger than the disk through a rolling window, and uploads complete checkpoints while training continues."
-	maintainer  = "stager maintainers <maintainers@stager.dev>"
 )
 
 // packageVersion is the version as Debian and RPM sort it: 0.2.0~rc.1 is before 0.2.0.
@@ -46,7 +46,7 @@ func (r *release) deb(arch string, binary []byte) error {
 		size += len(f.Body)
 	}
 	control := fmt.Sprintf("Package: stager\nVersion: %s\nArchitecture: %s\nMaintainer: %s\nInstalled-Size: %d\nSection: utils\nPriority: optional\nDescription: %s\n %s\n",
-		r.packageVersion(), arch, maintainer, (size+1023)/1024, summary, description)
+		r.packageVersion(), arch, cmp.Or(r.Maintainer, "stager <root@localhost>"), (size+1023)/1024, summary, description)
 	meta, err := r.tarball([]image.File{{Path: "control", Mode: 0o644, Body: []byte(control)}, {Path: "md5sums", Mode: 0o644, Body: []byte(sums.String())}})
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (r *release) rpm(arch string, binary []byte) error {
 		image.File{Path: "usr/share/licenses/stager/THIRD_PARTY_LICENSES", Mode: 0o644, Body: r.notices})
 	p, err := rpmpack.NewRPM(rpmpack.RPMMetaData{
 		Name: "stager", Version: r.packageVersion(), Release: "1", Arch: rpmArch[arch], OS: "linux", Epoch: rpmpack.NoEpoch,
-		Summary: summary, Description: description, Licence: "Apache-2.0", Packager: maintainer, BuildHost: "localhost", BuildTime: r.Date,
+		Summary: summary, Description: description, Licence: "Apache-2.0", Packager: r.Maintainer, BuildHost: "localhost", BuildTime: r.Date,
 	})
 	if err != nil {
 		return err

@@ -27,8 +27,8 @@ func TestDebHoldsTheBinaryAndItsLicenses(t *testing.T) {
 	}
 	checkBinary(t, filepath.Join(root, "usr/bin/stager"))
 	checkInstalled(t, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(root, name)) }, "vendor-completions", "usr/share/doc/stager/copyright")
-	fields, err := exec.Command("dpkg-deb", "-f", deb, "Package", "Version", "Architecture").Output()
-	if want := "Package: stager\nVersion: " + version + "\nArchitecture: " + runtime.GOARCH + "\n"; err != nil || string(fields) != want {
+	fields, err := exec.Command("dpkg-deb", "-f", deb, "Package", "Version", "Architecture", "Maintainer").Output()
+	if want := "Package: stager\nVersion: " + version + "\nArchitecture: " + runtime.GOARCH + "\nMaintainer: " + maintainer + "\n"; err != nil || string(fields) != want {
 		t.Errorf("got %q, %v, want %q", fields, err, want)
 	}
 	control := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/mail"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,18 +31,31 @@ type Options struct {
 	Version       string    // such as 0.1.0; a leading v is removed
 	Commit        string    // what the version is built from; "": unknown
 	Date          time.Time // of all files; a clock would change their sums
-	Repository    string    // of the image, such as registry.example.com/stager; "": localhost/stager
+	Repository    string    // of the image, such as registry.example.com/stager; "": localhost/stager, and stager has no default image
+	Maintainer    string    // of the packages, such as Ada <ada@example.com>; "": root of the machine, where Debian requires one
 	Architectures []string  // nil: all of Architectures
 }
 
 // semver is a version without build metadata, which deb, rpm and wheels cannot carry.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
+// repository is the name of an image with its registry. A name without a dot, a port or localhost in
+// its first part is resolved to a public registry.
+var repository = regexp.MustCompile(`^(localhost|[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)+|[a-zA-Z0-9.-]+:[0-9]+)(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$`)
+
 // Make writes the release. Out appears when it is complete, or stays as it was.
 func Make(ctx context.Context, opts Options) error {
 	opts.Version = strings.TrimPrefix(opts.Version, "v")
 	if !semver.MatchString(opts.Version) {
 		return fmt.Errorf("version %q is not a release version: give one such as 0.1.0 or 0.2.0-rc.1", opts.Version)
+	}
+	if opts.Maintainer != "" {
+		if at, err := mail.ParseAddress(opts.Maintainer); err != nil || at.Name == "" {
+			return fmt.Errorf("maintainer %q is not a name and an address, such as Ada <ada@example.com>", opts.Maintainer)
+		}
+	}
+	if opts.Repository != "" && !repository.MatchString(opts.Repository) {
+		return fmt.Errorf("repository %q is not the full name of an image without a tag, such as registry.example.com/stager", opts.Repository)
 	}
 	if opts.Date.Unix() <= 0 {
 		return errors.New("no date: give that of the commit, which all files get")
@@ -114,7 +128,7 @@ func (r *release) write(ctx context.Context) error {
 		if err := errors.Join(r.archive(arch, binary), r.deb(arch, binary), r.rpm(arch, binary), r.wheel(arch, binary)); err != nil {
 			return err
 		}
-		images = append(images, image.Release(cmp.Or(r.Repository, "localhost/stager")+":"+r.Version, arch, binary))
+		images = append(images, image.Release(r.image(), arch, binary))
 	}
 	var index bytes.Buffer
 	if _, err := image.WriteIndex(&index, images...); err != nil {
@@ -128,6 +142,9 @@ func (r *release) write(ctx context.Context) error {
 	}
 	return r.sums()
 }
+
+// image is the name of the image.
+func (r *release) image() string { return cmp.Or(r.Repository, "localhost/stager") + ":" + r.Version }
 
 // prepare makes what the packages of all architectures have.
 func (r *release) prepare(ctx context.Context) (err error) {
@@ -165,8 +182,11 @@ func (r *release) build(ctx context.Context, arch string) ([]byte, error) {
 	if binary, err := os.ReadFile(out); err == nil {
 		return binary, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.Version, r.Commit), "-o", out, "./cmd/stager")
+	flags := fmt.Sprintf("-s -w -X main.version=%s -X main.commit=%s", r.Version, r.Commit)
+	if r.Repository != "" {
+		flags += " -X main.image=" + r.image()
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out, "./cmd/stager")
 	cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(arch)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("building stager for %s: %w", arch, err)

@@ -20,6 +20,9 @@ import (
 const (
 	version = "0.1.0"
 	commit  = "0123456789abcdef0123456789abcdef01234567"
+
+	repository = "registry.example.com/stager"
+	maintainer = "Ada <ada@example.com>"
 )
 
 // made is the release that all tests share: of this machine's architecture, in a directory that
@@ -48,7 +51,8 @@ func makeRelease(t *testing.T) string {
 			return
 		}
 		made.dir = filepath.Join(work, "release")
-		cmd := exec.Command("go", "run", "../cmd/release", "-source", "../..", "-o", made.dir, "-version", "v"+version, "-commit", commit, "-date", "1780000000", "-arch", runtime.GOARCH)
+		cmd := exec.Command("go", "run", "../cmd/release", "-source", "../..", "-o", made.dir, "-version", "v"+version, "-commit", commit, "-date", "1780000000", "-arch", runtime.GOARCH,
+			"-repository", repository, "-maintainer", maintainer)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
@@ -132,6 +136,20 @@ func checkBinary(t *testing.T, path string) {
 	line, err := exec.Command(path, "--version").Output()
 	if want := "stager " + version + " "; err != nil || !strings.HasPrefix(string(line), want) {
 		t.Errorf("%s --version: got %q, %v, want it to begin with %q", path, line, err, want)
+	}
+}
+
+// A name without a registry would be the image of other authors.
+func TestReleasedStagerInjectsItsOwnImage(t *testing.T) {
+	h := newHome(t)
+	if out, code := h.sh("/", "sh "+makeRelease(t)+"/install.sh"); code != 0 {
+		t.Fatal(code, out)
+	}
+	cmd := exec.Command(filepath.Join(h.dir, ".local/bin/stager"), "inject")
+	cmd.Stdin = strings.NewReader(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{"stager.dev/in.train":"s3://b/ -> /data"}},"spec":{"containers":[{"name":"a","image":"a"}]}}`)
+	out, err := cmd.CombinedOutput()
+	if want := `"image": "` + repository + ":" + version + `"`; err != nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "level=WARN") {
+		t.Errorf("got %v, %s, want %s and no warning", err, out, want)
 	}
 }
 
@@ -239,6 +257,9 @@ func TestMakeRefusesWhatIsNoRelease(t *testing.T) {
 		`version "e40de50" is not`:                  {Out: t.TempDir(), Date: date, Version: "e40de50"},
 		`version "0.1.0-3-ge40de50-dirty" is not`:   {Out: t.TempDir(), Date: date, Version: "v0.1.0-3-ge40de50-dirty"},
 		"no date: give that of the commit":          {Out: t.TempDir(), Version: "0.1.0", Date: time.Unix(0, 0)},
+		`maintainer "Ada" is not a name and`:        {Out: t.TempDir(), Date: date, Version: "0.1.0", Maintainer: "Ada"},
+		`repository "stager" is not the full name`:  {Out: t.TempDir(), Date: date, Version: "0.1.0", Repository: "stager"},
+		`repository "a/stager" is not the full`:     {Out: t.TempDir(), Date: date, Version: "0.1.0", Repository: "a/stager"},
 		"is not empty and holds no release: choose": {Out: full, Version: "0.1.0", Date: date},
 	} {
 		if err := release.Make(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {

@@ -136,7 +136,13 @@ func (p *pod) prefetch(shared *sharedParts) yamledit.Map {
 
 // container returns the fields that all of stager's containers have in common.
 func (p *pod) container(name string) yamledit.Map {
-	image := cmp.Or(p.req.image, p.opts.Image, DefaultImage)
+	image := cmp.Or(p.req.image, p.opts.Image)
+	if image == "" {
+		image = DefaultImage
+		if p.opts.NoImage != nil {
+			p.opts.NoImage()
+		}
+	}
 	c := append(make(yamledit.Map, 0, 12), yamledit.Entry{Key: "name", Value: name}, yamledit.Entry{Key: "image", Value: image})
 	if p.opts.ImagePullPolicy != "" {
 		c = append(c, yamledit.Entry{Key: "imagePullPolicy", Value: p.opts.ImagePullPolicy})

@@ -80,6 +80,7 @@ type Options struct {
 	CheckDestination func(string) error
 
 	Image           string            // of stager; "": DefaultImage
+	NoImage         func()            // called when a container gets DefaultImage; may be nil
 	ImagePullPolicy string            // "": the cluster's default
 	Env             map[string]string // variables of stager's containers, such as proxies and endpoints
 	Listen          string            // address of the metrics port in the pod, such as :9090
