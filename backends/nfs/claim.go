@@ -2,11 +2,11 @@ package nfs
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"path"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
@@ -17,7 +17,7 @@ var _ backends.Claims = (*share)(nil)
 // the file exists.
 func (s *share) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	err = s.links.at(ctx, path.Dir(name), func(dir string) (err error) {
-		token, err = s.createClaim(ctx, path.Join(dir, Temporary+rand.Text()[:16]), path.Join(dir, path.Base(name)))
+		token, err = s.createClaim(ctx, fileshare.NewTemporary(dir), path.Join(dir, path.Base(name)))
 		return err
 	})
 	return token, classify("commit", name, err)

@@ -5,10 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"path"
-	"strings"
 	"syscall"
 	"time"
 
@@ -130,36 +127,6 @@ func missing(op, key string, err error) error {
 		return &backends.Error{Op: op, Key: key, Kind: backends.NotExist, Err: backends.InWords(kinds[remote.NoEnt].words, err)}
 	}
 	return classify(op, key, err)
-}
-
-// Temporary is the prefix of the names of incomplete files.
-const Temporary = ".stager-tmp-"
-
-// private is the directory of stager's own data, which holds no objects.
-const private = ".stager"
-
-// checkKey rejects keys that cannot be the path of an object.
-func checkKey(op, key string) error {
-	why := ""
-	switch {
-	case !fs.ValidPath(key) || key == ".":
-		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
-	case strings.ContainsRune(key, 0):
-		why = "it contains a zero byte"
-	case strings.HasPrefix(path.Base(key), Temporary), strings.Contains("/"+key+"/", "/"+private+"/"):
-		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, Temporary)
-	default:
-		return nil
-	}
-	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
-}
-
-// ended returns an error of kind Canceled if the context has ended, else nil.
-func ended(ctx context.Context, op, key string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }
 
 // cleanup returns a time-limited context for work that must run even after ctx has ended.

@@ -1,152 +1,90 @@
 package nfs
 
 import (
-	"cmp"
 	"context"
+	"io/fs"
 	"iter"
 	"path"
-	"slices"
-	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
+
+var _ backends.Sweeper = (*share)(nil)
 
 // List implements backends.Source. Attributes arrive with the names, so a file needs no request of
 // its own.
 func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		// All keys with the prefix are below one directory: the prefix up to its last slash.
-		dir := ""
-		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-			dir = prefix[:i]
-			if checkKey("list", dir) != nil {
-				return // no key has this prefix
-			}
-		}
-		l := &lister{ctx: ctx, links: s.links, prefix: prefix, yield: yield}
-		if _, at, err := s.links.stat(ctx, dir); err == nil {
-			l.dir(dir, at)
-		} else if err = missing("list", dir, err); backends.KindOf(err) != backends.NotExist {
-			yield(backends.Object{}, err)
-		}
-	}
+	return fileshare.List(ctx, tree{s}, prefix)
 }
 
-type lister struct {
-	ctx    context.Context // lives for one listing
-	links  *links
-	prefix string
-	yield  func(backends.Object, error) bool
-	within []string // the open directories, to detect link cycles
+// Sweep implements backends.Sweeper.
+func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
+	return fileshare.Sweep(ctx, tree{s}, prefix, over)
 }
 
-// entry is a name in a directory and the path that it resolves to.
-type entry struct {
-	remote.Entry
-	at string
+// tree is the share as a tree of directories. The place of a directory is its path without links.
+type tree struct{ s *share }
+
+func (tree) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
+func (tree) Reserved(name string) bool                 { return fileshare.Reserved(name) }
+func (tree) Unreachable(name string) string            { return fileshare.Unreachable(name) }
+func (tree) Version(i fileshare.Info) backends.Version { return version(i) }
+func (tree) Missing(op, key string, err error) error   { return missing(op, key, err) }
+
+func (t tree) Locate(ctx context.Context, dir string) (fileshare.Place, error) {
+	_, at, err := t.s.links.stat(ctx, dir)
+	return fileshare.Place{Path: dir, At: at}, err
 }
 
-// dir yields the objects below dir, whose path in the tree is at. It returns false to stop.
-func (l *lister) dir(dir, at string) bool {
-	if slices.Contains(l.within, at) {
-		return true
-	}
-	l.within = append(l.within, at)
-	defer func() { l.within = l.within[:len(l.within)-1] }()
-	entries, err := l.entries(dir, at)
-	if err != nil {
-		err = missing("list", dir, err)
-		if backends.KindOf(err) == backends.NotExist {
-			if len(l.within) > 1 { // the top directory may never have existed
-				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
-			}
-			return true
-		}
-		l.yield(backends.Object{}, err)
-		return false
-	}
-	if len(entries) == 0 && len(l.within) > 1 {
-		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
-	}
-	for i, e := range entries {
-		if err := ended(l.ctx, "list", l.prefix); err != nil {
-			l.yield(backends.Object{}, err)
-			return false
-		}
-		entries[i] = entry{} // free its memory
-		name, isDir := strings.CutSuffix(e.Name, "/")
-		key := path.Join(dir, name)
-		if isDir && !l.dir(key, e.at) || !isDir && !l.yield(describe(key, e.Attr), nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// entries returns the entries of dir that may lead to keys with the prefix, in key order. A
-// directory sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
-func (l *lister) entries(dir, at string) (entries []entry, err error) {
+func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
 	for range 3 {
-		entries, err = l.read(dir, at)
+		entries = nil
+		err = t.s.tree.ReadDir(ctx, dir.At, func(e remote.Entry) error {
+			if e.Name != "." && e.Name != ".." && wanted(e.Name) {
+				entries = append(entries, fileshare.Entry{Name: e.Name, Info: attributes(e.Attr), At: path.Join(dir.At, e.Name)})
+			}
+			return nil
+		})
 		switch remote.StatusOf(err) {
 		case remote.Stale, remote.FHExpired, remote.BadHandle, remote.BadCookie, remote.NotSame:
 			continue // the directory was replaced, or the cookie became invalid
 		}
 		break
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Name, b.Name) })
-	// A directory that changes during the listing may return a name twice.
-	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.Name == b.Name })
 	return entries, err
 }
 
-func (l *lister) read(dir, at string) (entries []entry, err error) {
-	err = l.links.tree.ReadDir(l.ctx, at, func(e remote.Entry) error {
-		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
-			return backends.Errorf(backends.Unsupported, "list", dir, "the server has a file with the invalid name %q", e.Name)
-		}
-		key := path.Join(dir, e.Name)
-		wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
-		if wanted && !hidden(e.Name) {
-			entries = append(entries, entry{e, path.Join(at, e.Name)})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	kept := entries[:0]
-	for _, e := range entries {
-		skip := func(what string) { backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.Name), What: what}) }
-		if e.Attr.Type == remote.Symlink {
-			e.Attr, e.at, err = l.links.stat(l.ctx, e.at)
-			switch remote.StatusOf(err) {
-			case remote.NoEnt, remote.NotDir:
-				skip("a link that leads nowhere")
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		switch e.Attr.Type {
-		case remote.Directory:
-			e.Name += "/"
-		case remote.Regular:
-		case remote.FIFO:
-			skip("a FIFO")
-			continue
-		default:
-			skip("a device or a socket")
-			continue
-		}
-		kept = append(kept, e)
-	}
-	return kept, nil
+func (t tree) Follow(ctx context.Context, _ string, e fileshare.Entry) (fileshare.Entry, error) {
+	a, at, err := t.s.links.stat(ctx, e.At)
+	e.Info, e.At = attributes(a), at
+	return e, err
 }
 
-// hidden reports whether a name is one of stager's own.
-func hidden(name string) bool {
-	return name == private || strings.HasPrefix(name, Temporary)
+func (t tree) RemoveOrphan(ctx context.Context, _ string, e fileshare.Entry) error {
+	err := t.s.tree.Remove(ctx, e.At, remote.Regular)
+	if remote.StatusOf(err) == remote.NoEnt {
+		return nil
+	}
+	return err
+}
+
+func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.s.prune(ctx, dir.At) }
+
+// attributes returns the attributes of a file.
+func attributes(a remote.Attr) fileshare.Info {
+	i := fileshare.Info{Size: a.Size, ModTime: a.ModTime, ID: a.FileID, Change: a.Change}
+	switch a.Type {
+	case remote.Regular:
+	case remote.Directory:
+		i.Type = fs.ModeDir
+	case remote.Symlink:
+		i.Type = fs.ModeSymlink
+	case remote.FIFO:
+		i.Type = fs.ModeNamedPipe
+	default:
+		i.Type = fs.ModeIrregular
+	}
+	return i
 }

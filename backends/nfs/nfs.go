@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
@@ -46,12 +47,12 @@ func (s *share) Close() error {
 
 // Stat implements backends.Source.
 func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := s.stat(ctx, "stat", key); err != nil {
+	if err := fileshare.CheckCall(ctx, tree{s}, "stat", key); err != nil {
 		return backends.Object{}, err
 	}
 	a, _, err := s.links.stat(ctx, key)
 	if err == nil {
-		err = regular("stat", key, a.Type)
+		err = attributes(a).Regular("stat", key)
 	}
 	if err != nil {
 		return backends.Object{}, missing("stat", key, err)
@@ -60,44 +61,20 @@ func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 }
 
 // CheckKey implements backends.KeyChecker.
-func (s *share) CheckKey(key string) error { return checkKey("create", key) }
+func (s *share) CheckKey(key string) error { return fileshare.CheckKey("create", key) }
 
-// stat checks the context and the key for a call that does not write.
-func (s *share) stat(ctx context.Context, op, key string) error {
-	if err := ended(ctx, op, key); err != nil {
-		return err
-	}
-	if err := checkKey(op, key); err != nil {
-		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
-	}
-	return nil
-}
-
-// regular returns an error if t is not a regular file.
-func regular(op, key string, t remote.Type) error {
-	switch t {
-	case remote.Regular:
-		return nil
-	case remote.Directory:
-		return backends.Errorf(backends.NotExist, op, key, "this is a directory, not a file")
-	}
-	return backends.Errorf(backends.NotExist, op, key, "this is a device or a socket, not a file")
-}
-
-func version(a remote.Attr) backends.Version {
-	return backends.Version(fmt.Sprintf("%x-%x-%x", a.Change, a.FileID, a.Size))
+func version(i fileshare.Info) backends.Version {
+	return backends.Version(fmt.Sprintf("%x-%x-%x", i.Change, i.ID, i.Size))
 }
 
 // describe returns the object for a file.
-func describe(key string, a remote.Attr) backends.Object {
-	return backends.Object{Key: key, Size: a.Size, ModTime: a.ModTime, Version: version(a)}
-}
+func describe(key string, a remote.Attr) backends.Object { return attributes(a).Object(tree{}, key) }
 
 // Delete implements backends.Sink. It removes a link, not its target. It also removes directories
 // that become empty, up to but not including that of the URL.
 func (s *share) Delete(ctx context.Context, key string) error {
 	at := key
-	err := s.stat(ctx, "delete", key)
+	err := fileshare.CheckCall(ctx, tree{s}, "delete", key)
 	if err == nil {
 		err = s.links.at(ctx, path.Dir(key), func(dir string) error {
 			at = path.Join(dir, path.Base(key))
@@ -122,9 +99,7 @@ func (s *share) Delete(ctx context.Context, key string) error {
 
 // prune removes dir and its parents as long as they are empty.
 func (s *share) prune(ctx context.Context, dir string) {
-	for ; dir != "." && strings.HasPrefix(dir+"/", s.base) && dir+"/" != s.base; dir = path.Dir(dir) {
-		if s.tree.Remove(ctx, dir, remote.Directory) != nil {
-			return
-		}
-	}
+	fileshare.Prune(dir, strings.TrimSuffix(s.base, "/"), func(dir string) error {
+		return s.tree.Remove(ctx, dir, remote.Directory)
+	})
 }

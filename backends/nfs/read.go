@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
@@ -15,7 +16,7 @@ const ahead = 3
 // OpenRange implements backends.Source. One request opens the file and reads the first block. A
 // range of a single block is also closed by that request.
 func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if err := s.stat(ctx, "read", obj.Key); err != nil {
+	if err := fileshare.CheckCall(ctx, tree{s}, "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {
@@ -88,11 +89,11 @@ type readBlock struct {
 
 func (r *reader) begin(first remote.Block, off, n int64) error {
 	r.now = first // Close releases it
-	if err := regular("read", r.key, first.Attr.Type); err != nil {
+	if err := attributes(first.Attr).Regular("read", r.key); err != nil {
 		return err
 	}
 	if r.want == "" {
-		r.want = version(first.Attr)
+		r.want = version(attributes(first.Attr))
 	}
 	size := first.Attr.Size
 	if off > size {
@@ -113,7 +114,7 @@ func (r *reader) begin(first remote.Block, off, n int64) error {
 }
 
 func (r *reader) compare(a remote.Attr) error {
-	if is := version(a); is != r.want {
+	if is := version(attributes(a)); is != r.want {
 		return backends.Errorf(backends.Changed, "read", r.key, "the file changed after it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
@@ -135,7 +136,7 @@ func (r *reader) receive(b remote.Block) error {
 
 // Read returns the next bytes and keeps some blocks in flight.
 func (r *reader) Read(p []byte) (int, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
 	}
 	if len(p) == 0 {

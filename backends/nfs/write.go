@@ -3,7 +3,6 @@ package nfs
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"io"
 	"path"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
@@ -40,7 +40,7 @@ func (s *share) CreateParts(ctx context.Context, key string, opts backends.Creat
 
 // begin creates the temporary file and its directories.
 func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
-	if err := ended(ctx, "create", key); err != nil {
+	if err := fileshare.Ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
 	if err := s.CheckKey(key); err != nil {
@@ -48,7 +48,7 @@ func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptio
 	}
 	u := &upload{ctx: ctx, s: s, key: key, opts: opts}
 	err := s.links.at(ctx, path.Dir(key), func(dir string) error {
-		u.temp, u.at = path.Join(dir, Temporary+rand.Text()[:16]), path.Join(dir, path.Base(key))
+		u.temp, u.at = fileshare.NewTemporary(dir), path.Join(dir, path.Base(key))
 		return u.create()
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 	if u.published {
 		return u.object, nil
 	}
-	if err := ended(ctx, "commit", u.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", u.key); err != nil {
 		return backends.Object{}, err
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
@@ -239,7 +239,7 @@ func (u *upload) usable(ctx context.Context) error {
 	if u.published {
 		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
 	}
-	return ended(ctx, "write", u.key)
+	return fileshare.Ended(ctx, "write", u.key)
 }
 
 // written records which instance of the server received some data.

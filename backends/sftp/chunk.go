@@ -24,7 +24,7 @@ type handle struct {
 
 // close closes the file in the background, after its pending requests.
 func (h handle) close() {
-	go func() { _ = h.s.do(h.file.Close) }() // written data was flushed before
+	go func() { _ = h.s.Do(h.file.Close) }() // written data was flushed before
 }
 
 // chunk is a piece of a file in transfer. Its creator calls free exactly once, whether or not the
@@ -61,7 +61,7 @@ func (c *chunk) free() {
 func (c *chunk) start(h handle, write bool) {
 	go func() {
 		defer close(c.ready)
-		c.err = h.s.do(func() (err error) {
+		c.err = h.s.Do(func() (err error) {
 			if write {
 				c.n, err = h.file.WriteAt(c.buf, c.off)
 				return err

@@ -12,6 +12,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 var _ backends.Claims = (*Backend)(nil)
@@ -19,12 +20,12 @@ var _ backends.Claims = (*Backend)(nil)
 // CreateClaim implements backends.Claims. A claim file contains its token, since the protocol has
 // no file ids. It is written under a unique name and then linked, so that no reader finds it empty.
 func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, err error) {
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
 		return "", err
 	}
 	token = rand.Text()
-	temp := b.temporary(path.Dir(name))
+	temp := fileshare.NewTemporary(path.Dir(name))
 	h, err := b.create(ctx, s, temp)
 	if err == nil {
 		err = run(ctx, s, func(c *sftp.Client) error {
@@ -43,7 +44,7 @@ func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, e
 			err = backends.Errorf(backends.Exist, "commit", name, "the claim exists")
 		}
 	}
-	after, cancel := cleanup(ctx)
+	after, cancel := fileshare.Cleanup(ctx)
 	defer cancel()
 	if h.file != nil {
 		rerr := run(after, s, func(c *sftp.Client) error { return c.Remove(b.at(temp)) })
@@ -57,7 +58,7 @@ const maxToken = 64
 
 // ReadClaim implements backends.Claims.
 func (b *Backend) ReadClaim(ctx context.Context, name string) (string, error) {
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +79,7 @@ func (b *Backend) ReadClaim(ctx context.Context, name string) (string, error) {
 
 // DeleteClaim implements backends.Claims.
 func (b *Backend) DeleteClaim(ctx context.Context, name string) error {
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // tick is the resolution of modification times.
@@ -55,7 +56,7 @@ func (c *clock) settle(ctx context.Context, key string, modified time.Time) erro
 	}
 	select {
 	case <-ctx.Done():
-		return ended(ctx, "read", key)
+		return fileshare.Ended(ctx, "read", key)
 	case <-time.After(wait):
 		backends.Moved(ctx) // waiting is not a stall
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // flushWithin limits how long a flush to the disk of the server may take while the server still
@@ -28,7 +29,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 	if over != nil {
 		return backends.Object{}, over
 	}
-	if err := ended(ctx, "commit", u.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", u.key); err != nil {
 		return backends.Object{}, err
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
@@ -53,7 +54,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 
 // canceled returns the error of the context if it has ended, else err.
 func (u *upload) canceled(ctx context.Context, err error) error {
-	if cerr := ended(ctx, "commit", u.key); cerr != nil {
+	if cerr := fileshare.Ended(ctx, "commit", u.key); cerr != nil {
 		return cerr
 	}
 	return u.because(ctx, classify("commit", u.key, err))
@@ -90,8 +91,8 @@ func (u *upload) flush(ctx context.Context, size int64) error {
 // syncFile waits for the disk of the server and reports progress meanwhile.
 func syncFile(ctx context.Context, h handle) error {
 	done := make(chan error, 1)
-	go func() { done <- h.s.do(h.file.Sync) }()
-	tick := time.NewTicker(h.s.silence / 3)
+	go func() { done <- h.s.Do(h.file.Sync) }()
+	tick := time.NewTicker(h.s.Silence() / 3)
 	defer tick.Stop()
 	for since := time.Now(); ; {
 		select {
@@ -109,7 +110,7 @@ func syncFile(ctx context.Context, h handle) error {
 
 // publish gives the temporary file the name of the key.
 func (u *upload) publish(ctx context.Context) error {
-	s, err := u.b.pool.get(ctx)
+	s, err := u.b.pool.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (u *upload) publish(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
-		u.unsure = u.unsure || isLost(err)
+		u.unsure = u.unsure || fileshare.IsLost(err)
 		return err
 	}
 	u.published = true
@@ -143,7 +144,7 @@ func (u *upload) place(ctx context.Context, s *session) error {
 		}
 		return u.b.renameOver(c, u.temp, u.key)
 	})
-	if err == nil || isLost(err) {
+	if err == nil || fileshare.IsLost(err) {
 		return err
 	}
 	there, serr := u.b.stat(ctx, s, u.key)
@@ -219,7 +220,7 @@ func (u *upload) link(ctx context.Context, s *session) error {
 		return run(ctx, s, func(c *sftp.Client) error { return c.Rename(u.b.at(u.temp), u.b.at(u.key)) })
 	}
 	err := run(ctx, s, func(c *sftp.Client) error { return c.Link(u.b.at(u.temp), u.b.at(u.key)) })
-	if err != nil && !isLost(err) {
+	if err != nil && !fileshare.IsLost(err) {
 		there, serr := u.b.lstat(ctx, s, u.key)
 		switch {
 		case serr != nil:
@@ -282,11 +283,11 @@ func (u *upload) Abort() error {
 	if done {
 		return nil
 	}
-	ctx, cancel := cleanup(u.ctx)
+	ctx, cancel := fileshare.Cleanup(u.ctx)
 	defer cancel()
 	h.close()
 	u.release()
-	err := u.b.removeOrphan(ctx, u.temp)
+	err := u.b.discard(ctx, u.temp)
 	if err != nil {
 		u.b.left.Keep(u.temp, err)
 		return err
@@ -298,16 +299,11 @@ func (u *upload) Abort() error {
 	return nil
 }
 
-// removeOrphan removes a temporary file and the directories that become empty.
-func (b *Backend) removeOrphan(ctx context.Context, temp string) error {
-	s, err := b.pool.get(ctx)
-	if err != nil {
-		return err
-	}
-	err = run(ctx, s, func(c *sftp.Client) error { return c.Remove(b.at(temp)) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+// discard removes a temporary file and the directories that become empty.
+func (b *Backend) discard(ctx context.Context, temp string) error {
+	if err := b.removePath(ctx, temp); err != nil {
 		return classify("abort", temp, err)
 	}
-	b.prune(ctx, s, path.Dir(temp))
+	b.prune(ctx, path.Dir(temp))
 	return nil
 }

@@ -82,9 +82,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := newBackend(&dialer{settings: set, opts: t.Options, log: log, connectWithin: connectWithin, silence: silence})
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
-		b.pool.close()
+		b.pool.Close()
 		return backends.Opened{}, err
 	}
 	b.extensions = extensionsOf(s.client)

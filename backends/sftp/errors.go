@@ -1,20 +1,17 @@
 package sftp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"path"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Status codes of the protocol that the code acts upon. Version 3 has no codes above 8, but some
@@ -48,18 +45,6 @@ var statuses = map[uint32]struct {
 	21:                {backends.NotExist, "the links form a cycle"},
 }
 
-// lostError reports that a session has ended. Its pending calls may be retried.
-type lostError struct{ err error }
-
-func (e *lostError) Error() string { return "the connection was lost: " + innermost(e.err).Error() }
-func (e *lostError) Unwrap() error { return e.err }
-
-// isLost reports whether err leaves open if the server has carried out a request.
-func isLost(err error) bool {
-	var gone *lostError
-	return errors.As(err, &gone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
 // status returns the status code of the server in err, or 0.
 func status(err error) uint32 {
 	var response *sftp.StatusError
@@ -74,7 +59,7 @@ func classify(op, key string, err error) error {
 	var (
 		done  *backends.Error
 		local *backends.LocalError
-		gone  *lostError
+		gone  *fileshare.LostError
 		dns   *net.DNSError
 		netw  net.Error
 	)
@@ -98,11 +83,11 @@ func classify(op, key string, err error) error {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: fmt.Errorf("unknown host name: %w", err)}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: fmt.Errorf("no SSH server at this address: %w", innermost(err))}
+		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: fmt.Errorf("no SSH server at this address: %w", fileshare.Innermost(err))}
 	case errors.As(err, &netw), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: innermost(err)}
+		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: fileshare.Innermost(err)}
 	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: innermost(err)}
+	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: fileshare.Innermost(err)}
 }
 
 // missing is classify for calls that look up a file. No file exists under a name that the server
@@ -116,59 +101,4 @@ func missing(op, key string, err error) error {
 		return backends.Errorf(backends.NotExist, op, key, "there is no such file")
 	}
 	return err
-}
-
-// innermost returns the root cause of err without the paths and layers around it. It keeps the
-// address of a network operation.
-func innermost(err error) error {
-	for {
-		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
-			return op
-		}
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
-	}
-}
-
-// ended returns an error of kind Canceled if the context has ended, else nil.
-func ended(ctx context.Context, op, key string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
-}
-
-// cleanup returns a time-limited context for work that must run even after ctx has ended.
-func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
-}
-
-// Temporary is the prefix of the names of incomplete files.
-const Temporary = ".stager-tmp-"
-
-// private is the directory of stager's own data, which holds no objects.
-const private = ".stager"
-
-// hidden reports whether a name is one of stager's own.
-func hidden(name string) bool {
-	return name == private || strings.HasPrefix(name, Temporary)
-}
-
-// checkKey rejects keys that cannot be the path of an object.
-func checkKey(op, key string) error {
-	why := ""
-	switch {
-	case !fs.ValidPath(key) || key == ".":
-		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
-	case strings.ContainsRune(key, 0):
-		why = "it contains a zero byte"
-	case strings.HasPrefix(path.Base(key), Temporary), strings.Contains("/"+key+"/", "/"+private+"/"):
-		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, Temporary)
-	default:
-		return nil
-	}
-	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
 }

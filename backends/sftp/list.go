@@ -6,7 +6,6 @@ import (
 	"iter"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,149 +13,87 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
+var _ backends.Sweeper = (*Backend)(nil)
+
 // List implements backends.Source. Attributes arrive with the names, so a file needs no request of
-// its own. List keeps in memory only the entries of the directories between the root and its
-// position.
+// its own.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		// All keys with the prefix are below one directory: the prefix up to its last slash.
-		dir := ""
-		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-			dir = prefix[:i]
-			if checkKey("list", dir) != nil {
-				return // no key has this prefix
-			}
-		}
-		if err := ended(ctx, "list", prefix); err != nil {
-			yield(backends.Object{}, err)
-			return
-		}
-		l := &lister{ctx: ctx, b: b, prefix: prefix, yield: yield}
-		l.dir(dir, dir)
-	}
+	return fileshare.List(ctx, b.tree(), prefix)
 }
 
-type lister struct {
-	ctx    context.Context // lives for one listing
-	b      *Backend
-	prefix string
-	yield  func(backends.Object, error) bool
-	within []string // the open directories, to detect link cycles
+// Sweep implements backends.Sweeper.
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
+	return fileshare.Sweep(ctx, b.tree(), prefix, over)
 }
 
-// entry is a name in a directory.
-type entry struct {
-	name string // directories end in "/"
-	info os.FileInfo
-	real string // path of a directory without links
+func (b *Backend) tree() tree { return tree{b} }
+
+// tree is the Backend as a tree of directories.
+type tree struct{ b *Backend }
+
+func (tree) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
+func (tree) Reserved(name string) bool                 { return fileshare.Reserved(name) }
+func (tree) Missing(op, key string, err error) error   { return missing(op, key, err) }
+func (tree) Version(i fileshare.Info) backends.Version { return version(i) }
+
+func (tree) Unreachable(name string) string {
+	if !utf8.ValidString(name) {
+		return "which is not UTF-8"
+	}
+	return fileshare.Unreachable(name)
 }
 
-// dir yields the objects below dir, whose path without links is at. It returns false to stop.
-func (l *lister) dir(dir, at string) bool {
-	if slices.Contains(l.within, at) {
-		return true
-	}
-	l.within = append(l.within, at)
-	defer func() { l.within = l.within[:len(l.within)-1] }()
-	entries, err := l.entries(dir, at)
-	if err != nil {
-		err = missing("list", dir, err)
-		if backends.KindOf(err) == backends.NotExist {
-			if len(l.within) > 1 { // the top directory may never have existed
-				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
-			}
-			return true
-		}
-		l.yield(backends.Object{}, err)
-		return false
-	}
-	if len(entries) == 0 && len(l.within) > 1 {
-		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
-	}
-	for i, e := range entries {
-		if err := ended(l.ctx, "list", l.prefix); err != nil {
-			l.yield(backends.Object{}, err)
-			return false
-		}
-		entries[i] = entry{} // free its memory
-		name, isDir := strings.CutSuffix(e.name, "/")
-		key := path.Join(dir, name)
-		if isDir && !l.dir(key, e.real) || !isDir && !l.yield(describe(key, e.info), nil) {
-			return false
-		}
-	}
-	return true
+// Locate returns a place with a path below the root, which realPath returns as well. Nothing but
+// link cycles depends on it, so it is not resolved.
+func (t tree) Locate(_ context.Context, dir string) (fileshare.Place, error) {
+	return fileshare.Place{Path: dir, At: path.Clean(dir)}, nil
 }
 
-// entries returns the entries of dir that may lead to keys with the prefix, in key order. A
-// directory sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
-func (l *lister) entries(dir, at string) ([]entry, error) {
-	s, err := l.b.pool.get(l.ctx)
+func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) ([]fileshare.Entry, error) {
+	s, err := t.b.pool.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	infos, err := call(l.ctx, s, func(c *sftp.Client) ([]os.FileInfo, error) { return l.b.readDir(l.ctx, c, dir) }, nil)
+	infos, err := call(ctx, s, func(c *sftp.Client) ([]os.FileInfo, error) { return t.b.readDir(ctx, c, dir.Path) }, nil)
 	if err != nil {
 		return nil, err
 	}
-	var entries []entry
+	var entries []fileshare.Entry
 	for _, info := range infos {
-		name := info.Name()
-		key := path.Join(dir, name)
-		wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
-		if !wanted || hidden(name) {
-			continue
+		if name := info.Name(); wanted(name) {
+			entries = append(entries, fileshare.Entry{Name: name, Info: attributes(info), At: path.Join(dir.At, name)})
 		}
-		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || !utf8.ValidString(name) {
-			return nil, backends.Errorf(backends.Unsupported, "list", dir, "the server lists the invalid name %q: rename it on the server", name)
-		}
-		e := entry{name, info, path.Join(at, name)}
-		what, err := l.follow(s, key, &e)
-		if err != nil {
-			return nil, err
-		}
-		if what != "" {
-			backends.Skip(l.ctx, backends.Skipped{Key: key, What: what})
-			continue
-		}
-		entries = append(entries, e)
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
-	// A directory that changes during the listing may return a name twice.
-	return slices.CompactFunc(entries, func(a, b entry) bool { return a.name == b.name }), nil
+	return entries, nil
 }
 
-// follow resolves a link and marks a directory. It returns a description of an entry that is
-// neither a directory nor a file.
-func (l *lister) follow(s *session, key string, e *entry) (skipped string, err error) {
-	if e.info.Mode()&fs.ModeSymlink != 0 {
-		e.info, err = l.b.stat(l.ctx, s, key)
-		if backends.KindOf(missing("stat", key, err)) == backends.NotExist && err != nil {
-			return "a link that leads nowhere", nil
-		}
-		if err == nil && e.info.IsDir() {
-			e.real, err = call(l.ctx, s, func(c *sftp.Client) (string, error) { return l.b.realPath(c, key) }, nil)
-		}
-		if err != nil {
-			return "", err
-		}
+// Follow returns the target of a link, and of a directory the path without links, relative to the
+// root of the listing if it is below the directory of the URL.
+func (t tree) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
+	s, err := t.b.pool.Get(ctx)
+	if err != nil {
+		return e, err
 	}
-	switch mode := e.info.Mode(); {
-	case mode.IsDir():
-		e.name += "/"
-	case mode.IsRegular():
-	case mode&fs.ModeNamedPipe != 0:
-		return "a FIFO", nil
-	default:
-		return "a device or a socket", nil
+	info, err := t.b.stat(ctx, s, key)
+	if err != nil {
+		return e, err
 	}
-	return "", nil
+	e.Info = attributes(info)
+	if info.IsDir() {
+		e.At, err = call(ctx, s, func(c *sftp.Client) (string, error) { return t.b.realPath(c, key) }, nil)
+	}
+	return e, err
 }
 
-// realPath returns the path of a directory without links, relative to the root of the listing if it
-// is below the directory of the URL.
+func (t tree) RemoveOrphan(ctx context.Context, key string, _ fileshare.Entry) error {
+	return t.b.removePath(ctx, key)
+}
+
+func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.b.prune(ctx, dir.Path) }
+
 func (b *Backend) realPath(c *sftp.Client, key string) (string, error) {
 	is, err := c.RealPath(b.at(key))
 	if err != nil {
@@ -167,7 +104,7 @@ func (b *Backend) realPath(c *sftp.Client, key string) (string, error) {
 		return "", err
 	}
 	if below, ok := strings.CutPrefix(is+"/", strings.TrimSuffix(top, "/")+"/"); ok {
-		return path.Join(b.base, below), nil
+		return path.Clean(path.Join(b.base, below)), nil
 	}
 	return is, nil
 }

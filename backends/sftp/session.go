@@ -3,18 +3,17 @@ package sftp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Limits for a silent server. They apply whatever the context of the caller allows.
@@ -39,8 +38,8 @@ type dialer struct {
 	silence       time.Duration
 }
 
-// dial connects and logs in.
-func (d *dialer) dial(ctx context.Context) (*session, error) {
+// dial connects and logs in, to replace a session that ended for the reason after, or the first.
+func (d *dialer) dial(ctx context.Context, after error) (*session, error) {
 	within, cancel := context.WithTimeout(ctx, d.connectWithin)
 	defer cancel()
 	keys, err := d.hostKeys()
@@ -51,9 +50,12 @@ func (d *dialer) dial(ctx context.Context) (*session, error) {
 		s, err := d.connect(within, keys)
 		switch {
 		case err == nil:
+			if after != nil {
+				d.log.Info("reconnected to the SSH server", "server", d.address, "after", after)
+			}
 			return s, nil
 		case ctx.Err() != nil:
-			return nil, ended(ctx, "open", "")
+			return nil, fileshare.Ended(ctx, "open", "")
 		case within.Err() != nil:
 			return nil, backends.Errorf(backends.Unavailable, "open", "", "the server %s does not respond: connection and login took longer than %v", d.address, d.connectWithin)
 		case keys.next():
@@ -75,27 +77,20 @@ func (d *dialer) connect(ctx context.Context, keys *hostKeys) (*session, error) 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // the handshake then fails
 	defer stop()
-	s := &session{address: d.address, silence: d.silence}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
-	s.conn = &watched{Conn: raw, session: s, writeWithin: d.silence}
-	if err := s.login(d.address, how, keys); err != nil {
-		s.kill(err)
+	s := &session{Session: fileshare.NewSession(raw, fileshare.SessionConfig{Server: d.address, Silence: d.silence, Fatal: fatal})}
+	// The library parses responses that a hostile server may have crafted.
+	if err := fileshare.Survive(func() error { return s.login(d.address, how, keys) }); err != nil {
+		s.Kill(err)
 		return nil, err
 	}
 	d.log.Debug("logged in to an SSH server", "server", d.address)
-	go s.watch()
+	go s.Watch(func() { _, _, _ = s.ssh.SendRequest("keepalive@openssh.com", true, nil) }) // any response will do
 	return s, nil
 }
 
-// login authenticates and starts SFTP. The library parses responses that a hostile server may have
-// crafted.
-func (s *session) login(address string, how *login, keys *hostKeys) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid response from the server: %v", r)
-		}
-	}()
-	conn, channels, requests, err := ssh.NewClientConn(s.conn, address, &ssh.ClientConfig{
+// login authenticates and starts SFTP.
+func (s *session) login(address string, how *login, keys *hostKeys) error {
+	conn, channels, requests, err := ssh.NewClientConn(s.Conn(), address, &ssh.ClientConfig{
 		User:              how.user,
 		Auth:              how.methods,
 		HostKeyCallback:   keys.check,
@@ -110,7 +105,7 @@ func (s *session) login(address string, how *login, keys *hostKeys) (err error) 
 	if err == nil {
 		err = s.start(probe)
 	}
-	if err != nil && s.alive() {
+	if err != nil && s.Alive() {
 		return backends.Errorf(backends.Unsupported, "open", "", "the server %s lets user %s log in but offers no SFTP: enable its sftp subsystem for this user (%w)", address, how.user, err)
 	}
 	return err
@@ -158,156 +153,28 @@ func explain(err error, address string, how *login, keys *hostKeys) error {
 	return err
 }
 
-// session is one authenticated connection with its SFTP channel. It ends at the first failure of
-// the connection and is not reused.
+// session is one authenticated connection with its SFTP channel.
 type session struct {
-	address string
-	silence time.Duration
-	conn    *watched
-	ssh     *ssh.Client
-	client  *sftp.Client
-
-	ctx context.Context // lifetime of the session
-	end context.CancelCauseFunc
-
-	awaited atomic.Int64 // number of pending calls
+	*fileshare.Session
+	ssh    *ssh.Client
+	client *sftp.Client
 }
 
-// kill ends the session. Pending calls fail.
-func (s *session) kill(why error) {
-	s.end(&lostError{why})
-	_ = s.conn.Close() // the session has failed already
-}
-
-// alive reports whether the session can be used.
-func (s *session) alive() bool { return s.ctx.Err() == nil }
-
-// close ends a session that is no longer needed.
-func (s *session) close() { s.kill(errors.New("it was closed")) }
-
-// watch ends the session when the server is silent while requests are pending.
-func (s *session) watch() {
-	tick := time.NewTicker(s.silence / 6)
-	defer tick.Stop()
-	asked := false
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		quiet := time.Since(time.Unix(0, s.conn.last.Load()))
-		switch {
-		case s.awaited.Load() == 0:
-			s.conn.received() // nothing is pending: restart the silence
-		case quiet > s.silence:
-			s.kill(fmt.Errorf("the server %s was silent for %v", s.address, quiet.Round(time.Millisecond)))
-			return
-		case quiet > s.silence/3 && !asked:
-			asked = true
-			go func() { _, _, _ = s.ssh.SendRequest("keepalive@openssh.com", true, nil) }() // watched records the response
-		case quiet < s.silence/3:
-			asked = false
-		}
+// fatal returns an error that concerns the whole session and not one call, else nil.
+func fatal(err error) error {
+	if errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) || errors.Is(err, net.ErrClosed) {
+		return err
 	}
+	return nil
 }
 
-// do runs one library call and ends the session if the error is fatal.
-func (s *session) do(f func() error) (err error) {
-	if !s.alive() {
-		return context.Cause(s.ctx)
-	}
-	if s.awaited.Add(1) == 1 {
-		s.conn.received() // the silence starts with the call
-	}
-	defer s.awaited.Add(-1)
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid response from the server: %v", r)
-			s.kill(err)
-		}
-		if err != nil && !s.alive() {
-			err = context.Cause(s.ctx)
-		}
-	}()
-	err = f()
-	if fatal(err) {
-		s.kill(err)
-	}
-	return err
-}
-
-// fatal reports whether an error concerns the whole session and not one call.
-func fatal(err error) bool {
-	return errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) || errors.Is(err, net.ErrClosed)
-}
-
-// call runs a call of the library. When ctx ends, call returns at once and the library call
-// finishes in the background. The result of such an abandoned call is passed to drop, if drop is
-// not nil.
+// call runs a call of the library by fileshare.Call.
 func call[T any](ctx context.Context, s *session, f func(*sftp.Client) (T, error), drop func(T)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done, left := make(chan result), make(chan struct{})
-	go func() {
-		var r result
-		r.err = s.do(func() (err error) {
-			r.value, err = f(s.client)
-			return err
-		})
-		select {
-		case done <- r:
-		case <-left:
-			if r.err == nil && drop != nil {
-				drop(r.value)
-			}
-		}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		close(left)
-		var none T
-		return none, context.Cause(ctx)
-	}
+	return fileshare.Call(ctx, s.Session, func() (T, error) { return f(s.client) }, drop)
 }
 
 // run is call for calls that return an error alone.
 func run(ctx context.Context, s *session, f func(*sftp.Client) error) error {
 	_, err := call(ctx, s, func(c *sftp.Client) (struct{}, error) { return struct{}{}, f(c) }, nil)
 	return err
-}
-
-// watched is a connection that records when it last received data. It ends its session when it
-// fails.
-type watched struct {
-	net.Conn
-	session     *session
-	writeWithin time.Duration
-	last        atomic.Int64 // Unix time in nanoseconds
-}
-
-func (w *watched) received() { w.last.Store(time.Now().UnixNano()) }
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Conn.Read(p)
-	if n > 0 {
-		w.received()
-	}
-	if err != nil {
-		w.session.kill(err)
-	}
-	return n, err
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	_ = w.Conn.SetWriteDeadline(time.Now().Add(w.writeWithin)) // Write reports the error
-	n, err := w.Conn.Write(p)
-	if err != nil {
-		w.session.kill(err)
-	}
-	return n, err
 }

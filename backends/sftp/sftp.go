@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -12,11 +13,12 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Backend is a directory tree of a server as a store. Its methods are safe for concurrent use.
 type Backend struct {
-	pool       *pool
+	pool       *fileshare.Pool[*session]
 	root       string // what keys are relative to: "/", or "" for the home directory
 	base       string // key of the directory of the URL, which Delete never removes
 	extensions extensions
@@ -31,7 +33,7 @@ var (
 )
 
 func newBackend(d *dialer) *Backend {
-	return &Backend{pool: newPool(d), root: d.root, base: d.base}
+	return &Backend{pool: fileshare.NewPool(d.conns, d.dial), root: d.root, base: d.base}
 }
 
 // extensions are the operations that a server offers beyond version 3 of the protocol.
@@ -80,8 +82,8 @@ func (b *Backend) Capabilities() backends.Capabilities {
 
 // Close implements backends.Backend. It removes the temporary files of failed writes.
 func (b *Backend) Close() error {
-	b.left.SweepAtClose(b.removeOrphan)
-	b.pool.close()
+	b.left.SweepAtClose(b.discard)
+	b.pool.Close()
 	return nil
 }
 
@@ -93,54 +95,37 @@ func (b *Backend) at(key string) string {
 	return "."
 }
 
-// describe returns the object for a file. The protocol reports modification times in seconds and no
-// file ids, so the version is weaker than that of other file systems; see the package comment.
-func describe(key string, info os.FileInfo) backends.Object {
-	return backends.Object{
-		Key:     key,
-		Size:    info.Size(),
-		ModTime: info.ModTime(),
-		Version: backends.Version(fmt.Sprintf("%x-%x", info.Size(), info.ModTime().Unix())),
-	}
+// attributes returns the attributes of a file.
+func attributes(info os.FileInfo) fileshare.Info {
+	return fileshare.Info{Type: info.Mode().Type(), Size: info.Size(), ModTime: info.ModTime()}
 }
 
-// regular returns an error if a file is not a regular one.
-func regular(op, key string, info os.FileInfo) error {
-	switch {
-	case info.IsDir():
-		return backends.Errorf(backends.NotExist, op, key, "this is a directory, not a file")
-	case !info.Mode().IsRegular():
-		return backends.Errorf(backends.NotExist, op, key, "this is a device, a socket or a FIFO, not a file")
-	}
-	return nil
+// version returns the version of a file. The protocol reports modification times in seconds and no
+// file ids, so it is weaker than that of other file systems; see the package comment.
+func version(i fileshare.Info) backends.Version {
+	return backends.Version(fmt.Sprintf("%x-%x", i.Size, i.ModTime.Unix()))
+}
+
+// describe returns the object for a file.
+func describe(key string, info os.FileInfo) backends.Object {
+	return attributes(info).Object(tree{}, key)
 }
 
 // CheckKey implements backends.KeyChecker.
-func (b *Backend) CheckKey(key string) error { return checkKey("create", key) }
-
-// begins checks the context and the key for a call that does not write.
-func (b *Backend) begins(ctx context.Context, op, key string) error {
-	if err := ended(ctx, op, key); err != nil {
-		return err
-	}
-	if err := checkKey(op, key); err != nil {
-		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
-	}
-	return nil
-}
+func (b *Backend) CheckKey(key string) error { return fileshare.CheckKey("create", key) }
 
 // Stat implements backends.Source.
 func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := b.begins(ctx, "stat", key); err != nil {
+	if err := fileshare.CheckCall(ctx, b.tree(), "stat", key); err != nil {
 		return backends.Object{}, err
 	}
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
 		return backends.Object{}, err
 	}
 	info, err := b.stat(ctx, s, key)
 	if err == nil {
-		err = regular("stat", key, info)
+		err = attributes(info).Regular("stat", key)
 	}
 	if err != nil {
 		return backends.Object{}, missing("stat", key, err)
@@ -162,12 +147,12 @@ func (b *Backend) stat(ctx context.Context, s *session, key string) (os.FileInfo
 // Delete implements backends.Sink. It removes a link, not its target. It also removes directories
 // that become empty, up to but not including that of the URL.
 func (b *Backend) Delete(ctx context.Context, key string) error {
-	if err := b.begins(ctx, "delete", key); backends.KindOf(err) == backends.NotExist {
+	if err := fileshare.CheckCall(ctx, b.tree(), "delete", key); backends.KindOf(err) == backends.NotExist {
 		return nil // no object has such a key
 	} else if err != nil {
 		return err
 	}
-	s, err := b.pool.get(ctx)
+	s, err := b.pool.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -187,19 +172,30 @@ func (b *Backend) Delete(ctx context.Context, key string) error {
 		}
 		return err
 	}
-	b.prune(ctx, s, path.Dir(key))
+	b.prune(ctx, path.Dir(key))
 	return nil
 }
 
 // prune removes dir and its parents as long as they are empty.
-func (b *Backend) prune(ctx context.Context, s *session, dir string) {
-	below := b.base + "/"
-	if b.base == "" {
-		below = ""
-	}
-	for ; dir != "." && strings.HasPrefix(dir, below); dir = path.Dir(dir) {
-		if run(ctx, s, func(c *sftp.Client) error { return c.RemoveDirectory(b.at(dir)) }) != nil {
-			return
+func (b *Backend) prune(ctx context.Context, dir string) {
+	fileshare.Prune(dir, b.base, func(dir string) error {
+		s, err := b.pool.Get(ctx)
+		if err != nil {
+			return err
 		}
+		return run(ctx, s, func(c *sftp.Client) error { return c.RemoveDirectory(b.at(dir)) })
+	})
+}
+
+// removePath removes a file. A missing one is not an error.
+func (b *Backend) removePath(ctx context.Context, name string) error {
+	s, err := b.pool.Get(ctx)
+	if err != nil {
+		return err
 	}
+	err = run(ctx, s, func(c *sftp.Client) error { return c.Remove(b.at(name)) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

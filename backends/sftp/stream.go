@@ -9,11 +9,12 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // OpenRange implements backends.Source.
 func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if err := b.begins(ctx, "read", obj.Key); err != nil {
+	if err := fileshare.CheckCall(ctx, b.tree(), "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {
@@ -62,7 +63,7 @@ type stream struct {
 // open opens the file and starts to read n bytes, or the rest if n < 0.
 func (r *stream) open(n int64) (err error) {
 	r.release = func() {}
-	s, release, err := r.b.pool.hold(r.ctx)
+	s, release, err := r.b.pool.Hold(r.ctx)
 	if err != nil {
 		return err
 	}
@@ -88,9 +89,9 @@ func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag i
 		f, err := c.OpenFile(b.at(key), flag)
 		return handle{s, f}, err
 	}, func(h handle) {
-		_ = s.do(h.file.Close) // nothing was written
+		_ = s.Do(h.file.Close) // nothing was written
 		if flag&os.O_CREATE != 0 {
-			_ = s.do(func() error { return s.client.Remove(b.at(key)) }) // it is empty and omitted from listings
+			_ = s.Do(func() error { return s.client.Remove(b.at(key)) }) // it is empty and omitted from listings
 		}
 	})
 }
@@ -119,7 +120,7 @@ func (r *stream) beyond(info os.FileInfo) error {
 func (r *stream) compare() (os.FileInfo, error) {
 	info, err := call(r.ctx, r.h.s, func(*sftp.Client) (os.FileInfo, error) { return r.h.file.Stat() }, nil)
 	if err == nil {
-		err = regular("read", r.key, info)
+		err = attributes(info).Regular("read", r.key)
 	}
 	if err != nil {
 		return nil, classify("read", r.key, err)
@@ -168,7 +169,7 @@ func (r *stream) NextBuffer() ([]byte, error) { return r.nextBuffer(chunkSize) }
 
 // nextBuffer returns up to n of the next bytes, under the rules of NextBuffer.
 func (r *stream) nextBuffer(n int) ([]byte, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
 		return nil, err
 	}
 	if r.err != nil {
@@ -198,7 +199,7 @@ func (r *stream) take(n int) ([]byte, error) {
 	select {
 	case <-c.ready:
 	case <-r.ctx.Done():
-		return nil, ended(r.ctx, "read", r.key)
+		return nil, fileshare.Ended(r.ctx, "read", r.key)
 	}
 	p := c.buf[r.pos:max(c.n, r.pos)]
 	if len(p) == 0 {
@@ -218,7 +219,7 @@ func (r *stream) take(n int) ([]byte, error) {
 // short returns the error for an incomplete chunk. A change of the file takes precedence over the
 // read error, because it explains more.
 func (r *stream) short(err error) error {
-	if isLost(err) {
+	if fileshare.IsLost(err) {
 		return classify("read", r.key, err)
 	}
 	info, cerr := r.compare()

@@ -2,7 +2,6 @@ package sftp
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Create implements backends.Sink.
@@ -38,29 +38,26 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 
 // begin creates the temporary file and its directories.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
-	if err := ended(ctx, "create", key); err != nil {
+	if err := fileshare.Ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
 	if err := b.CheckKey(key); err != nil {
 		return nil, err
 	}
-	s, release, err := b.pool.hold(ctx)
+	s, release, err := b.pool.Hold(ctx)
 	if err != nil {
 		return nil, err
 	}
-	u := &upload{b: b, ctx: ctx, key: key, temp: b.temporary(path.Dir(key)), opts: opts, release: release}
+	u := &upload{b: b, ctx: ctx, key: key, temp: fileshare.NewTemporary(path.Dir(key)), opts: opts, release: release}
 	if u.h, err = b.create(ctx, s, u.temp); err != nil {
 		release()
 		err = b.because(ctx, s, classify("create", key, err))
 		b.left.Keep(u.temp, err)
 		return nil, err
 	}
-	b.left.Sweep(func(temp string) error { return b.removeOrphan(ctx, temp) })
+	b.left.Sweep(func(temp string) error { return b.discard(ctx, temp) })
 	return u, nil
 }
-
-// temporary returns an unused name in dir.
-func (b *Backend) temporary(dir string) string { return path.Join(dir, Temporary+rand.Text()[:16]) }
 
 // create creates a temporary file and the missing directories above it.
 func (b *Backend) create(ctx context.Context, s *session, temp string) (h handle, err error) {
@@ -110,7 +107,7 @@ func (b *Backend) because(ctx context.Context, s *session, err error) error {
 	if status(err) != statusFailure || !errors.As(err, &e) || !b.extensions.space {
 		return err
 	}
-	ctx, cancel := cleanup(ctx)
+	ctx, cancel := fileshare.Cleanup(ctx)
 	defer cancel()
 	// The directory of the file may not exist yet.
 	for dir := path.Dir(e.Key); ; dir = path.Dir(dir) {
@@ -118,7 +115,7 @@ func (b *Backend) because(ctx context.Context, s *session, err error) error {
 		if serr == nil && free.Bavail*free.Frsize < chunkSize {
 			return &backends.Error{Op: e.Op, Key: e.Key, Kind: backends.NoSpace, Err: backends.InWords("the server's disk is full", err)}
 		}
-		if serr == nil || dir == "." || isLost(serr) {
+		if serr == nil || dir == "." || fileshare.IsLost(serr) {
 			return err
 		}
 	}
@@ -156,17 +153,17 @@ func (u *upload) usable(ctx context.Context) error {
 	if u.published || u.flushed {
 		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
 	}
-	return ended(ctx, "write", u.key)
+	return fileshare.Ended(ctx, "write", u.key)
 }
 
 // current returns the open file. It reopens the file if its session has ended.
 func (u *upload) current(ctx context.Context) (handle, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.h.s.alive() {
+	if u.h.s.Alive() {
 		return u.h, nil
 	}
-	s, release, err := u.b.pool.hold(ctx)
+	s, release, err := u.b.pool.Hold(ctx)
 	if err != nil {
 		return handle{}, err
 	}
@@ -208,7 +205,7 @@ func (f *flight) land(ctx context.Context) error {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
-		return ended(ctx, "write", f.u.key)
+		return fileshare.Ended(ctx, "write", f.u.key)
 	}
 	f.chunks = f.chunks[1:]
 	err := c.err
@@ -294,7 +291,7 @@ func (w *writer) fail(err error) error {
 
 // Commit implements backends.Writer.
 func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
-	if err := ended(ctx, "commit", w.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", w.key); err != nil {
 		return backends.Object{}, err
 	}
 	if w.waiting != nil {
@@ -304,8 +301,8 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 		return backends.Object{}, w.fail(err)
 	}
 	return w.commit(ctx, w.written, func() error {
-		if !w.handle.s.alive() {
-			return w.fail(classify("commit", w.key, context.Cause(w.handle.s.ctx)))
+		if !w.handle.s.Alive() {
+			return w.fail(classify("commit", w.key, w.handle.s.Err()))
 		}
 		return nil
 	})
@@ -384,7 +381,7 @@ func (w *partWriter) open(ctx context.Context) (h handle, done func(), err error
 		h, err = w.current(ctx)
 		return h, func() {}, err
 	}
-	s, release, err := w.b.pool.hold(ctx)
+	s, release, err := w.b.pool.Hold(ctx)
 	if err != nil {
 		return handle{}, nil, err
 	}
@@ -412,7 +409,7 @@ func (w *partWriter) again(ctx context.Context) error {
 	stale := make(map[int64]part)
 	w.mu.Lock()
 	for off, p := range w.have {
-		if !p.s.alive() {
+		if !p.s.Alive() {
 			stale[off] = p
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 func TestServerFallsSilent(t *testing.T) {
@@ -65,7 +66,7 @@ func TestFileWithLostCreateResponseIsRemoved(t *testing.T) {
 	b := hasty(p.address, s.Getenv())
 	defer b.Close()
 	left := func() []string {
-		names, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "unanswered", Temporary+"*"))
+		names, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "unanswered", fileshare.Temporary+"*"))
 		return names
 	}
 	create := func() error {

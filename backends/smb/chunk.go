@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // chunkSize is the payload of one request. Servers accept twice as much, but that is not faster. A
@@ -84,8 +86,8 @@ var errRetired = errors.New("the file was closed")
 func (c *chunk) start(h *handle, write bool) {
 	if !h.use() {
 		c.err = errRetired
-		if !h.s.alive() {
-			c.err = &lost{errors.New("the session has ended")}
+		if !h.s.Alive() {
+			c.err = &fileshare.LostError{Err: errors.New("the session has ended")}
 		}
 		close(c.ready)
 		return

@@ -14,6 +14,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // claim renames the temporary file to the key unless the key exists. A rename of the library always
@@ -139,7 +140,7 @@ func (u *upload) taken(share *smb2.Share) (done bool, err error) {
 // claims returns the directory for the flags of a key.
 func claims(key string) string {
 	sum := sha256.Sum256([]byte(path.Base(key)))
-	return path.Join(path.Dir(key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
+	return path.Join(path.Dir(key), fileshare.Temporary+"claim-"+hex.EncodeToString(sum[:8]))
 }
 
 // flag is the file that marks a writer as about to publish. The library closes a file that is no

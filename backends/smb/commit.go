@@ -11,10 +11,8 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
-
-// abortWithin limits how long Abort waits for the server.
-const abortWithin = 15 * time.Second
 
 // flushWithin limits how long a flush to the disk of the server may take while the server still
 // responds.
@@ -31,7 +29,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 	if over != nil {
 		return backends.Object{}, over
 	}
-	if err := ended(ctx, "commit", u.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", u.key); err != nil {
 		return backends.Object{}, err
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
@@ -56,7 +54,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 
 // canceled returns the error of the context if it has ended, else err.
 func (u *upload) canceled(ctx context.Context, err error) error {
-	if cerr := ended(ctx, "commit", u.key); cerr != nil {
+	if cerr := fileshare.Ended(ctx, "commit", u.key); cerr != nil {
 		return cerr
 	}
 	return classify("commit", u.key, err)
@@ -97,14 +95,14 @@ func (u *upload) flush(ctx context.Context, size int64) error {
 // flushFile waits for the disk of the server and reports progress meanwhile.
 func flushFile(ctx context.Context, h *handle) error {
 	if !h.use() {
-		return &lost{errRetired}
+		return &fileshare.LostError{Err: errRetired}
 	}
 	done := make(chan error, 1)
 	go func() {
 		defer h.done()
 		done <- h.s.transfer(h.file.Sync)
 	}()
-	tick := time.NewTicker(h.s.silence / 3)
+	tick := time.NewTicker(h.s.Silence() / 3)
 	defer tick.Stop()
 	for since := time.Now(); ; {
 		select {
@@ -200,7 +198,7 @@ func (u *upload) Abort() error {
 	if done {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortWithin)
+	ctx, cancel := fileshare.Cleanup(u.ctx)
 	defer cancel()
 	h.retire()
 	err := h.wait(ctx)
@@ -227,7 +225,7 @@ func (b *Backend) discard(ctx context.Context, temp string) error {
 	if err := removePath(ctx, s, temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	prune(ctx, s, path.Dir(temp))
+	b.prune(ctx, path.Dir(temp))
 	return nil
 }
 

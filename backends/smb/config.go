@@ -102,11 +102,11 @@ func listShares(ctx context.Context, t backends.Target) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.dial(ctx)
+	s, err := d.dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.Close()
 	names, err := s.shares(ctx)
 	if err != nil {
 		return nil, d.explain(err)

@@ -1,7 +1,6 @@
 package smb
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Status codes of [MS-ERREF] that the code acts upon. The statuses map also lists codes that are
@@ -91,12 +91,6 @@ var statuses = map[uint32]meaning{
 	0xC000020C:           {backends.Unavailable, "the server closed the connection"},
 }
 
-// lost reports that a session has ended. Its pending calls may be retried.
-type lost struct{ err error }
-
-func (e *lost) Error() string { return "the connection was lost: " + innermost(e.err).Error() }
-func (e *lost) Unwrap() error { return e.err }
-
 // status returns the status code of the server in err, or 0.
 func status(err error) uint32 {
 	var answer *smb2.ResponseError
@@ -111,7 +105,7 @@ func classify(op, key string, err error) error {
 	var (
 		done    *backends.Error
 		local   *backends.LocalError
-		gone    *lost
+		gone    *fileshare.LostError
 		invalid *smb2.InvalidResponseError
 		conn    *smb2.TransportError
 		net     net.Error
@@ -155,35 +149,14 @@ func missing(op, key string, err error) error {
 	return err
 }
 
-// innermost returns the root cause of err without the paths and layers around it. It keeps the
-// address of a network operation.
+// innermost is fileshare.Innermost for errors of the library.
 func innermost(err error) error {
-	for {
-		switch e := err.(type) { //nolint:errorlint // each layer is looked at
-		case *net.OpError:
-			return e
-		case *smb2.TransportError: // it has no Unwrap
-			err = e.Err
-			continue
-		}
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
+	var transport *smb2.TransportError // it has no Unwrap
+	if errors.As(err, &transport) {
+		return innermost(transport.Err)
 	}
+	return fileshare.Innermost(err)
 }
-
-// ended returns an error of kind Canceled if the context has ended, else nil.
-func ended(ctx context.Context, op, key string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
-}
-
-// Temporary is the prefix of the names of incomplete files.
-const Temporary = ".stager-tmp-"
 
 // reserved lists the characters that SMB does not allow in names.
 const reserved = `:*?"<>|`
@@ -224,8 +197,8 @@ func checkName(name string, mapped bool) string {
 		return "SMB does not allow names that end in a dot or a space; remove ?mapchars=off to map them as Linux and macOS do"
 	case len(utf16.Encode([]rune(name))) > 255:
 		return "at most 255 characters are allowed between two slashes"
-	case strings.HasPrefix(name, Temporary):
-		return fmt.Sprintf("the names %s… are reserved for stager", Temporary)
+	case strings.HasPrefix(name, fileshare.Temporary):
+		return fmt.Sprintf("the names %s… are reserved for stager", fileshare.Temporary)
 	}
 	return ""
 }

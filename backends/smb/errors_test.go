@@ -12,6 +12,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 func TestClassify(t *testing.T) {
@@ -46,7 +47,7 @@ func TestClassify(t *testing.T) {
 		{"session expired", answer(0xC000035C), backends.Unavailable},
 		{"connection broken", &os.PathError{Err: &smb2.TransportError{Err: io.EOF}}, backends.Unavailable},
 		{"wrong signature", &smb2.InvalidResponseError{Message: "packet failed signature verification"}, backends.Unavailable},
-		{"session lost", &lost{io.EOF}, backends.Unavailable},
+		{"session lost", &fileshare.LostError{Err: io.EOF}, backends.Unavailable},
 		{"context over", context.Canceled, backends.Canceled},
 		{"unheard of", answer(0xC0009999), backends.Unknown},
 	} {

@@ -24,6 +24,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // eachMode runs a test against all servers.
@@ -148,7 +149,7 @@ func TestWritersRaceForOneKey(t *testing.T) {
 				t.Error(err) // so that the next run finds the key free
 			}
 		}
-		left, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "race", Temporary+"*"))
+		left, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "race", fileshare.Temporary+"*"))
 		if len(left) > 0 {
 			t.Errorf("%q are left", left)
 		}
@@ -182,7 +183,7 @@ func TestClaimOfADeadOwnerIsIgnored(t *testing.T) {
 		t.Errorf("with a claim held by another: %v, want to wait until the context ends", err)
 	}
 	runtime.KeepAlive(held)
-	session.kill(errors.New("its process was killed"))
+	session.Kill(errors.New("its process was killed"))
 	if _, err := two.PutBytes(t.Context(), "k", nil, opts); err != nil {
 		t.Errorf("with a claim that nobody holds: %v", err)
 	}
@@ -306,7 +307,7 @@ func TestServerKillIsSurvived(t *testing.T) {
 		if err != nil || !bytes.Equal(there, want.Bytes()) {
 			t.Errorf("after writing while the server is killed: %v, %d bytes of %d, right: %v", err, len(there), size, bytes.Equal(there, want.Bytes()))
 		}
-		left, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "killed", Temporary+"*"))
+		left, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "killed", fileshare.Temporary+"*"))
 		if len(left) > 0 {
 			t.Errorf("%q are left", left)
 		}
@@ -390,7 +391,7 @@ func TestLoginRejectedIsNotRetried(t *testing.T) {
 			t.Errorf("Stat: %v, want kind permission", err)
 		}
 	}
-	if until := raw.(*Backend).pool.until; time.Until(until) < refusedFor/2 {
+	if until := raw.(*Backend).pool.RefusedUntil(); time.Until(until) < 15*time.Second {
 		t.Errorf("the next login is tried at %v, want half a minute later", until)
 	}
 }
@@ -437,8 +438,8 @@ func TestCallAbandonedHarmsNoOther(t *testing.T) {
 		t.Errorf("after calls that were left: %v, right: %v", err, bytes.Equal(got, want.Bytes()))
 	}
 	for _, x := range before {
-		if !x.alive() {
-			t.Errorf("a session ended by calls that were left: %v", context.Cause(x.ctx))
+		if !x.Alive() {
+			t.Errorf("a session ended by calls that were left: %v", x.Err())
 		}
 	}
 	for deadline := time.Now().Add(time.Minute); len(b.extra) > 0 || openFiles(b) > 0; time.Sleep(10 * time.Millisecond) {

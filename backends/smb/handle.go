@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // handle is an open file that several goroutines share. Any of them may retire it; it is closed
@@ -35,8 +37,8 @@ func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag i
 			return b.keep(&handle{b: b, s: s, key: key, file: f, closed: make(chan struct{})}), nil
 		}, func(h *handle) {
 			h.retire()
-			if flag&os.O_CREATE != 0 && h.wait(s.ctx) == nil {
-				_ = s.do(func(share *smb2.Share) error { return share.Remove(key) }) // it is empty and omitted from listings
+			if flag&os.O_CREATE != 0 && h.wait(s.Context()) == nil {
+				_ = s.Do(func() error { return s.share.Remove(key) }) // it is empty and omitted from listings
 			}
 		})
 		return err
@@ -119,7 +121,7 @@ func (b *Backend) enter(ctx context.Context, key string) error {
 func (h *handle) use() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.retired || !h.s.alive() {
+	if h.retired || !h.s.Alive() {
 		return false
 	}
 	h.users++
@@ -149,7 +151,7 @@ func (h *handle) retire() {
 }
 
 func (h *handle) close() {
-	_ = h.s.do(func(*smb2.Share) error { return h.file.Close() }) // written data was flushed before
+	_ = h.s.Do(h.file.Close) // written data was flushed before
 	h.b.mu.Lock()
 	delete(h.b.handles[h.key], h)
 	if len(h.b.handles[h.key]) == 0 {
@@ -173,7 +175,7 @@ func (h *handle) wait(ctx context.Context) error {
 func (h *handle) stat(ctx context.Context) (*smb2.FileStat, error) {
 	return call(ctx, h.s, func(*smb2.Share) (*smb2.FileStat, error) {
 		if !h.use() {
-			return nil, &lost{errRetired}
+			return nil, &fileshare.LostError{Err: errRetired}
 		}
 		defer h.done()
 		return statFile(h.file)

@@ -3,136 +3,125 @@ package smb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"os"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
-// List implements backends.Source. It keeps in memory only the entries of the directories between
-// the root and its position.
+var _ backends.Sweeper = (*Backend)(nil)
+
+// List implements backends.Source.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		// All keys with the prefix are below one directory: the prefix up to its last slash.
-		dir := "."
-		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-			dir = prefix[:i]
-		}
-		if err := ended(ctx, "list", prefix); err != nil {
-			yield(backends.Object{}, err)
-			return
-		}
-		if dir != "." && checkKey("list", dir, b.pool.dialer.mapped) != nil {
-			return // no key has this prefix
-		}
-		l := &lister{ctx: ctx, b: b, prefix: prefix, yield: yield}
-		l.dir(dir, 0)
+	return fileshare.List(ctx, b.tree(), prefix)
+}
+
+// Sweep implements backends.Sweeper. It also removes orphaned claims (see claim.go). A file that a
+// client has open is in use, and the server does not remove it.
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
+	return fileshare.Sweep(ctx, b.tree(), prefix, over)
+}
+
+func (b *Backend) tree() tree { return tree{b} }
+
+// tree is the Backend as a tree of directories.
+type tree struct{ b *Backend }
+
+func (t tree) CheckKey(op, key string) error {
+	return checkKey(op, key, t.b.pool.dialer.mapped)
+}
+
+// Reserved keeps .stager visible: a share has no place for stager's own data.
+func (tree) Reserved(name string) bool { return strings.HasPrefix(name, fileshare.Temporary) }
+
+func (t tree) Unreachable(name string) string {
+	if why := fileshare.Unreachable(name); why != "" {
+		return why
 	}
+	return checkName(name, t.b.pool.dialer.mapped)
 }
 
-type lister struct {
-	ctx    context.Context // lives for one listing
-	b      *Backend
-	prefix string
-	yield  func(backends.Object, error) bool
-	within []uint64 // ids of the open directories, to detect link cycles
+func (tree) Version(i fileshare.Info) backends.Version {
+	return backends.Version(fmt.Sprintf("%x-%x-%x", i.Size, i.ModTime.UnixNano(), i.ID))
 }
 
-// entry is one name in a directory listing.
-type entry struct {
-	name string // directories end in "/"
-	info *smb2.FileStat
+func (tree) Missing(op, key string, err error) error { return missing(op, key, err) }
+
+func (tree) Locate(_ context.Context, dir string) (fileshare.Place, error) {
+	return fileshare.Place{Path: dir, At: dir}, nil
 }
 
-// dir yields the objects below dir. It returns false to stop.
-func (l *lister) dir(dir string, id uint64) bool {
-	if id != 0 && slices.Contains(l.within, id) {
-		return true
-	}
-	l.within = append(l.within, id)
-	defer func() { l.within = l.within[:len(l.within)-1] }()
-	entries, err := l.entries(dir)
-	if err != nil {
-		return l.fail(err)
-	}
-	for _, e := range entries {
-		if err := ended(l.ctx, "list", l.prefix); err != nil {
-			return l.fail(err)
-		}
-		bare, isDir := strings.CutSuffix(e.name, "/")
-		key := path.Join(dir, bare)
-		goOn := false
-		if isDir {
-			goOn = l.dir(key, e.info.FileId)
-		} else {
-			goOn = l.yield(describe(key, e.info), nil)
-		}
-		if !goOn {
-			return false
-		}
-	}
-	return true
-}
-
-func (l *lister) fail(err error) bool {
-	l.yield(backends.Object{}, classify("list", l.prefix, err))
-	return false
-}
-
-// entries returns the entries of dir that may lead to keys with the prefix, in key order. A
-// directory sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
-// A missing directory has no entries.
-func (l *lister) entries(dir string) (entries []entry, err error) {
-	s, err := l.b.pool.get(l.ctx)
+// ReadDir identifies directories by their file ids. Servers without ids send 0; link cycles are then
+// not detected.
+func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
+	s, err := t.b.pool.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = patiently(l.ctx, busy, func() error {
-		entries, err = call(l.ctx, s, func(share *smb2.Share) ([]entry, error) { return l.read(share, dir) }, nil)
+	err = patiently(ctx, busy, func() error {
+		entries, err = call(ctx, s, func(share *smb2.Share) ([]fileshare.Entry, error) { return readDir(ctx, share, dir.Path, wanted) }, nil)
 		return err
 	})
-	if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
-		if len(l.within) > 1 { // the top directory may never have existed
-			backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
-		}
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	kept := entries[:0]
-	for _, e := range entries {
-		link := e.info.ReparsePointTag == symbolicLink || e.info.ReparsePointTag == mountPoint
-		if link {
-			// A link leads to a file, a directory, or nowhere.
-			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
-			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
-				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a broken link"})
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			e.info = info
-		}
-		if e.info.IsDir() {
-			e.name += "/"
-		}
-		kept = append(kept, e)
-	}
-	if len(kept) == 0 && len(l.within) > 1 {
-		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
-	}
-	slices.SortFunc(kept, func(a, b entry) int { return strings.Compare(a.name, b.name) })
-	return kept, nil
+	return entries, err
 }
+
+func (t tree) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
+	s, err := t.b.pool.get(ctx)
+	if err != nil {
+		return e, err
+	}
+	info, err := statPath(ctx, s, key)
+	if err != nil {
+		return e, err
+	}
+	e.Info = attributes(info)
+	e.At = place(key, e.Info)
+	return e, nil
+}
+
+// place identifies a directory.
+func place(key string, i fileshare.Info) string {
+	if i.ID == 0 {
+		return key
+	}
+	return fmt.Sprintf("/%x", i.ID)
+}
+
+// RemoveOrphan removes a temporary file or a directory of claims. It ignores one that is open or not
+// empty.
+func (t tree) RemoveOrphan(ctx context.Context, key string, e fileshare.Entry) error {
+	if e.Claims {
+		flags, err := t.ReadDir(ctx, fileshare.Place{Path: key}, func(string) bool { return true })
+		if err != nil && backends.KindOf(missing("sweep", key, err)) != backends.NotExist {
+			return err
+		}
+		for _, flag := range flags {
+			if err := t.RemoveOrphan(ctx, path.Join(key, flag.Name), fileshare.Entry{}); err != nil {
+				return err
+			}
+		}
+	}
+	s, err := t.b.pool.get(ctx)
+	if err != nil {
+		return err
+	}
+	err = removePath(ctx, s, key)
+	if errors.Is(err, fs.ErrNotExist) || elsewhere(err) || status(err) == statusNotEmpty {
+		return nil
+	}
+	return err
+}
+
+func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.b.prune(ctx, dir.Path) }
 
 // Tags of reparse points that are links. Readers can ignore other tags, such as those of
 // deduplicated files.
@@ -141,8 +130,11 @@ const (
 	mountPoint   = 0xA0000003
 )
 
-// read reads a directory.
-func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error) {
+// readDir reads a directory.
+func readDir(ctx context.Context, share *smb2.Share, dir string, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
+	if dir == "" {
+		dir = "."
+	}
 	f, err := share.Open(dir)
 	if err != nil {
 		return nil, err
@@ -161,22 +153,15 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 			continue
 		}
 		for _, info := range infos {
-			key := path.Join(dir, info.Name())
-			wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
-			if !wanted || strings.HasPrefix(info.Name(), Temporary) {
-				continue
+			if wanted(info.Name()) {
+				entries = append(entries, entry(dir, info))
 			}
-			if why := l.unreachable(info.Name()); why != "" {
-				return nil, backends.Errorf(backends.Unsupported, "list", key,
-					"the server lists an invalid name, %s: rename it on the server", why)
-			}
-			entries = append(entries, entry{info.Name(), info.Sys().(*smb2.FileStat)})
 		}
 		if errors.Is(err, io.EOF) || status(err) == statusNoSuchFile {
 			return entries, nil
 		}
 		if err == nil {
-			err = l.ctx.Err()
+			err = ctx.Err()
 		}
 		if err != nil {
 			return nil, err
@@ -184,10 +169,19 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 	}
 }
 
-// unreachable returns why a listed name cannot be requested, or "".
-func (l *lister) unreachable(name string) string {
-	if name == "" || strings.Contains(name, "/") {
-		return `which is empty or contains "/"`
+// entry returns the entry for a name in a directory.
+func entry(dir string, info os.FileInfo) fileshare.Entry {
+	stat := info.Sys().(*smb2.FileStat)
+	e := fileshare.Entry{Name: info.Name(), Info: attributes(stat)}
+	if stat.ReparsePointTag == symbolicLink || stat.ReparsePointTag == mountPoint {
+		e.Type = fs.ModeSymlink
 	}
-	return checkName(name, l.b.pool.dialer.mapped)
+	e.At = place(path.Join(dir, e.Name), e.Info)
+	e.Claims = e.Type.IsDir() && strings.HasPrefix(e.Name, fileshare.Temporary)
+	return e
+}
+
+// attributes returns the attributes of a file.
+func attributes(info *smb2.FileStat) fileshare.Info {
+	return fileshare.Info{Type: info.Mode() & fs.ModeDir, Size: info.EndOfFile, ModTime: info.LastWriteTime, ID: info.FileId}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jcmturner/gokrb5/v8/client"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
@@ -104,6 +105,6 @@ func (d *dialer) kerberos(ctx context.Context, id identity) (smb2.Initiator, err
 		}
 		return &smb2.Krb5Initiator{Client: a.client, TargetSPN: service}, nil
 	case <-ctx.Done():
-		return nil, ended(ctx, "open", "")
+		return nil, fileshare.Ended(ctx, "open", "")
 	}
 }

@@ -3,18 +3,17 @@ package smb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
@@ -42,16 +41,19 @@ type dialer struct {
 	login *kerberos.Login
 }
 
-// dial connects and logs in.
-func (d *dialer) dial(ctx context.Context) (*session, error) {
+// dial connects and logs in, to replace a session that ended for the reason after, or the first.
+func (d *dialer) dial(ctx context.Context, after error) (*session, error) {
 	within, cancel := context.WithTimeout(ctx, d.connectWithin)
 	defer cancel()
 	s, err := d.connect(within)
 	switch {
 	case err == nil:
+		if after != nil {
+			d.log.Info("reconnected to the share", "server", d.address, "share", d.share, "after", after)
+		}
 		return s, nil
 	case ctx.Err() != nil:
-		return nil, ended(ctx, "open", "")
+		return nil, fileshare.Ended(ctx, "open", "")
 	case within.Err() != nil:
 		return nil, backends.Errorf(backends.Unavailable, "open", "", "the server %s does not respond: connection and login took longer than %v", d.address, d.connectWithin)
 	}
@@ -67,40 +69,36 @@ func (d *dialer) connect(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{address: d.address, silence: d.silence, calls: make(chan struct{}, metadataCalls), transfers: make(chan struct{}, transfers)}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
-	s.conn = &watched{Conn: raw, session: s, writeWithin: d.silence}
+	s := &session{
+		Session:   fileshare.NewSession(raw, fileshare.SessionConfig{Server: d.address, Silence: d.silence, Fatal: fatal, Calls: metadataCalls}),
+		transfers: make(chan struct{}, transfers),
+	}
 	smb := &smb2.Dialer{
 		MaxCreditBalance: credits,
 		Negotiator:       smb2.Negotiator{RequireMessageSigning: d.signing},
 		Initiator:        how,
 	}
-	if err := s.login(ctx, smb, d); err != nil {
-		s.kill(err)
+	// The library parses responses that a hostile server may have crafted.
+	if err := fileshare.Survive(func() error { return s.login(ctx, smb, d) }); err != nil {
+		s.Kill(err)
 		return nil, err
 	}
 	d.log.Debug("logged in to a share", "server", d.address, "share", d.share)
-	go s.watch()
+	go s.Watch(func() { _ = s.smb.WithContext(s.Context()).Echo() }) // any response will do
 	return s, nil
-}
-
-// survive turns a panic of the library, which parses what a hostile server may have crafted, into an
-// error.
-func survive(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("invalid response from the server: %v", r)
-	}
 }
 
 // shares returns the names of all shares of the server.
 func (s *session) shares(ctx context.Context) (names []string, err error) {
-	defer survive(&err)
-	return s.smb.WithContext(ctx).ListSharenames()
+	err = fileshare.Survive(func() error {
+		names, err = s.smb.WithContext(ctx).ListSharenames()
+		return err
+	})
+	return names, err
 }
 
 func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err error) {
-	defer survive(&err)
-	if s.smb, err = smb.DialConn(ctx, newSealingConn(s.conn, d.signing), d.host); err != nil {
+	if s.smb, err = smb.DialConn(ctx, newSealingConn(s.Conn(), d.signing), d.host); err != nil {
 		return err
 	}
 	if d.share == "" {
@@ -114,7 +112,7 @@ func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err e
 	if err != nil {
 		return &mountError{err}
 	}
-	s.share = s.share.WithContext(s.ctx)
+	s.share = s.share.WithContext(s.Context())
 	return s.measure(ctx)
 }
 
@@ -172,23 +170,15 @@ func (d *dialer) explain(err error) error {
 	return classify("open", "", err)
 }
 
-// session is one authenticated connection with its mounted share. It ends at the first failure of
-// the connection and is not reused.
+// session is one authenticated connection with its mounted share.
 type session struct {
-	address string
-	silence time.Duration
-	conn    *watched
-	smb     *smb2.Session
-	share   *smb2.Share // bound to ctx
+	*fileshare.Session
+	smb   *smb2.Session
+	share *smb2.Share // bound to the context of the session
 
 	roundTrip time.Duration // measured at login
 
-	ctx context.Context // lifetime of the session; the context of all its calls
-	end context.CancelCauseFunc
-
-	// Semaphores for calls that move no data and for those that do.
-	calls, transfers chan struct{}
-	awaited          atomic.Int64 // number of pending calls
+	transfers chan struct{} // a token for each concurrent call that moves data
 }
 
 const (
@@ -198,80 +188,19 @@ const (
 	transfers     = 12
 )
 
-// kill ends the session. Pending calls fail.
-func (s *session) kill(why error) {
-	s.end(&lost{why})
-	_ = s.conn.Close() // the session has failed already
-}
-
-// alive reports whether the session can be used.
-func (s *session) alive() bool { return s.ctx.Err() == nil }
-
-// close ends a session that is no longer needed. It logs off only when the session is idle, because
+// Close ends a session that is no longer needed. It logs off only when the session is idle, because
 // the library mishandles a logoff amid other calls.
-func (s *session) close() {
-	if s.alive() && s.awaited.Load() == 0 {
-		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
+func (s *session) Close() {
+	if s.Alive() && s.Idle() {
+		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 		defer cancel()
 		_ = s.smb.WithContext(ctx).Logoff() // the server ends the session anyway
 	}
-	s.kill(errors.New("it was closed"))
+	s.Session.Close()
 }
 
-// watch ends the session when the server is silent while requests are pending.
-func (s *session) watch() {
-	tick := time.NewTicker(s.silence / 6)
-	defer tick.Stop()
-	asked := false
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		quiet := time.Since(time.Unix(0, s.conn.last.Load()))
-		switch {
-		case s.awaited.Load() == 0:
-			s.conn.received() // nothing is pending: restart the silence
-		case quiet > s.silence:
-			s.kill(fmt.Errorf("the server %s was silent for %v", s.address, quiet.Round(time.Millisecond)))
-			return
-		case quiet > s.silence/3 && !asked:
-			asked = true
-			go func() { _ = s.smb.WithContext(s.ctx).Echo() }() // watched records the response
-		case quiet < s.silence/3:
-			asked = false
-		}
-	}
-}
-
-// do runs one library call and ends the session if the error is fatal.
-func (s *session) do(f func(*smb2.Share) error) (err error) {
-	if !s.alive() {
-		return context.Cause(s.ctx)
-	}
-	if s.awaited.Add(1) == 1 {
-		s.conn.received() // the silence starts with the call
-	}
-	defer s.awaited.Add(-1)
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("invalid response from the server: %v", r)
-			s.kill(err)
-		}
-		if err != nil && !s.alive() {
-			err = context.Cause(s.ctx)
-		}
-	}()
-	err = f(s.share)
-	if fatal(err) {
-		s.kill(err)
-	}
-	return err
-}
-
-// fatal reports whether an error concerns the whole session and not one call.
-func fatal(err error) bool {
+// fatal returns an error that concerns the whole session and not one call, else nil.
+func fatal(err error) error {
 	var (
 		transport *smb2.TransportError
 		invalid   *smb2.InvalidResponseError
@@ -279,51 +208,18 @@ func fatal(err error) bool {
 	)
 	switch status(err) {
 	case statusNameDeleted, statusSessionDeleted, statusSessionExpired:
-		return true
+		return innermost(err)
 	}
-	return errors.As(err, &transport) || errors.As(err, &invalid) || errors.As(err, &internal)
+	if errors.As(err, &transport) || errors.As(err, &invalid) || errors.As(err, &internal) {
+		return innermost(err)
+	}
+	return nil
 }
 
-// call runs a call that moves no data and limits how many run at once. When ctx ends, call returns
-// at once and the library call finishes in the background: interrupting it while it sends would
-// make the library reuse its buffer too early. The result of such an abandoned call is passed to
-// drop, if drop is not nil.
+// call runs a call that moves no data by fileshare.Call. Interrupting it while it sends would make
+// the library reuse its buffer too early.
 func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error), drop func(T)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	var none T
-	select {
-	case s.calls <- struct{}{}:
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	case <-s.ctx.Done():
-		return none, context.Cause(s.ctx)
-	}
-	done, left := make(chan result), make(chan struct{})
-	go func() {
-		var r result
-		r.err = s.do(func(share *smb2.Share) (err error) {
-			r.value, err = f(share)
-			return err
-		})
-		<-s.calls
-		select {
-		case done <- r:
-		case <-left:
-			if r.err == nil && drop != nil {
-				drop(r.value)
-			}
-		}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		close(left)
-		return none, context.Cause(ctx)
-	}
+	return fileshare.Call(ctx, s.Session, func() (T, error) { return f(s.share) }, drop)
 }
 
 // transfer runs a call that moves data. It cannot be interrupted; a caller that cannot wait runs it
@@ -331,44 +227,9 @@ func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error)
 func (s *session) transfer(f func() error) error {
 	select {
 	case s.transfers <- struct{}{}:
-	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
+	case <-s.Context().Done():
+		return s.Err()
 	}
 	defer func() { <-s.transfers }()
-	return s.do(func(*smb2.Share) error { return f() })
-}
-
-// watched is a connection that records when it last received data. It ends its session when it
-// fails.
-type watched struct {
-	net.Conn
-	session     *session
-	writeWithin time.Duration
-	last        atomic.Int64 // Unix time in nanoseconds
-}
-
-func (w *watched) received() { w.last.Store(time.Now().UnixNano()) }
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Conn.Read(p)
-	if n > 0 {
-		w.received()
-	}
-	if err != nil {
-		w.session.kill(err)
-	}
-	return n, err
-}
-
-func (w *watched) Write(p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		var m int
-		_ = w.Conn.SetWriteDeadline(time.Now().Add(w.writeWithin)) // Write reports the error
-		m, err = w.Conn.Write(p[n:min(n+128<<10, len(p))])
-		n += m
-	}
-	if err != nil {
-		w.session.kill(err)
-	}
-	return n, err
+	return s.Do(f)
 }

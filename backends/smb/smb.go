@@ -2,8 +2,6 @@ package smb
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -14,6 +12,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Backend is a share as a store. Its methods are safe for concurrent use.
@@ -56,16 +55,13 @@ func (b *Backend) Capabilities() backends.Capabilities {
 // Close implements backends.Backend. It removes the temporary files of failed writes.
 func (b *Backend) Close() error {
 	b.left.SweepAtClose(b.removeOrphan)
-	b.pool.close()
+	b.pool.Close()
 	return nil
 }
 
 // describe returns the object for a file.
 func describe(key string, info *smb2.FileStat) backends.Object {
-	return backends.Object{
-		Key: key, Size: info.EndOfFile, ModTime: info.LastWriteTime,
-		Version: backends.Version(fmt.Sprintf("%x-%x-%x", info.EndOfFile, info.LastWriteTime.UnixNano(), info.FileId)),
-	}
+	return attributes(info).Object(tree{}, key)
 }
 
 // sameVersion reports whether two versions match. Servers without file ids send id 0 in listings
@@ -93,20 +89,9 @@ func (b *Backend) CheckKey(key string) error {
 	return checkKey("create", key, b.pool.dialer.mapped)
 }
 
-// begins checks the context and the key for a call that does not write.
-func (b *Backend) begins(ctx context.Context, op, key string) error {
-	if err := ended(ctx, op, key); err != nil {
-		return err
-	}
-	if err := checkKey(op, key, b.pool.dialer.mapped); err != nil {
-		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
-	}
-	return nil
-}
-
 // Stat implements backends.Source.
 func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := b.begins(ctx, "stat", key); err != nil {
+	if err := fileshare.CheckCall(ctx, b.tree(), "stat", key); err != nil {
 		return backends.Object{}, err
 	}
 	s, err := b.pool.get(ctx)
@@ -117,8 +102,8 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 	if err != nil {
 		return backends.Object{}, missing("stat", key, err)
 	}
-	if info.IsDir() {
-		return backends.Object{}, backends.Errorf(backends.NotExist, "stat", key, "this is a directory, not a file")
+	if err := attributes(info).Regular("stat", key); err != nil {
+		return backends.Object{}, err
 	}
 	return describe(key, info), nil
 }
@@ -205,7 +190,7 @@ func (b *Backend) displace(ctx context.Context, key string, worth func(error) bo
 
 // Delete implements backends.Sink. It also removes directories that become empty.
 func (b *Backend) Delete(ctx context.Context, key string) error {
-	if err := b.begins(ctx, "delete", key); backends.KindOf(err) == backends.NotExist {
+	if err := fileshare.CheckCall(ctx, b.tree(), "delete", key); backends.KindOf(err) == backends.NotExist {
 		return nil // no object has such a key
 	} else if err != nil {
 		return err
@@ -232,7 +217,7 @@ func (b *Backend) remove(ctx context.Context, s *session, key string) error {
 	if err != nil {
 		return err
 	}
-	prune(ctx, s, path.Dir(key))
+	b.prune(ctx, path.Dir(key))
 	return nil
 }
 
@@ -242,10 +227,12 @@ func removePath(ctx context.Context, s *session, name string) error {
 }
 
 // prune removes dir and its parents as long as they are empty.
-func prune(ctx context.Context, s *session, dir string) {
-	for ; dir != "."; dir = path.Dir(dir) {
-		if removePath(ctx, s, dir) != nil {
-			return
+func (b *Backend) prune(ctx context.Context, dir string) {
+	fileshare.Prune(dir, "", func(dir string) error {
+		s, err := b.pool.get(ctx)
+		if err != nil {
+			return err
 		}
-	}
+		return removePath(ctx, s, dir)
+	})
 }

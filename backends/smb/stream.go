@@ -9,11 +9,12 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // OpenRange implements backends.Source.
 func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if err := b.begins(ctx, "read", obj.Key); err != nil {
+	if err := fileshare.CheckCall(ctx, b.tree(), "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {
@@ -179,7 +180,7 @@ func (r *stream) NextBuffer() ([]byte, error) { return r.nextBuffer(chunkSize) }
 
 // nextBuffer returns up to n of the next bytes, under the rules of NextBuffer.
 func (r *stream) nextBuffer(n int) ([]byte, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
 		return nil, err
 	}
 	if r.err != nil {
@@ -204,7 +205,7 @@ func (r *stream) take(n int) ([]byte, error) {
 		select {
 		case <-c.ready:
 		case <-r.ctx.Done():
-			return nil, ended(r.ctx, "read", r.key)
+			return nil, fileshare.Ended(r.ctx, "read", r.key)
 		}
 		if errors.Is(c.err, errRetired) {
 			if err := r.reopen(); err != nil {
@@ -235,7 +236,7 @@ func (r *stream) take(n int) ([]byte, error) {
 // short returns the error for an incomplete chunk. A change of the file takes precedence over the
 // read error, because it explains more.
 func (r *stream) short(err error) error {
-	var gone *lost
+	var gone *fileshare.LostError
 	if errors.As(err, &gone) {
 		return classify("read", r.key, err)
 	}

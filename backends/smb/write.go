@@ -2,7 +2,6 @@ package smb
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Create implements backends.Sink.
@@ -38,7 +38,7 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 
 // begin creates the temporary file and its directories.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
-	if err := ended(ctx, "create", key); err != nil {
+	if err := fileshare.Ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
 	if err := b.CheckKey(key); err != nil {
@@ -49,7 +49,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		return nil, err
 	}
 	dir := path.Dir(key)
-	u := &upload{b: b, ctx: ctx, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
+	u := &upload{b: b, ctx: ctx, key: key, temp: fileshare.NewTemporary(dir), opts: opts}
 	// A concurrent Delete may remove the still empty directory.
 	for range 100 {
 		u.h, err = b.openHandle(ctx, s, u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL)
@@ -129,7 +129,7 @@ func (u *upload) usable(ctx context.Context) error {
 	if u.published || u.flushed {
 		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
 	}
-	return ended(ctx, "write", u.key)
+	return fileshare.Ended(ctx, "write", u.key)
 }
 
 // current returns the open file and how often it was reopened. It reopens the file if its session
@@ -137,7 +137,7 @@ func (u *upload) usable(ctx context.Context) error {
 func (u *upload) current(ctx context.Context) (*handle, int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.h.s.alive() {
+	if u.h.s.Alive() {
 		return u.h, u.opened, nil
 	}
 	s, err := u.b.pool.get(ctx)
@@ -186,13 +186,13 @@ func (f *flight) land(ctx context.Context) error {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
-		return ended(ctx, "write", f.u.key)
+		return fileshare.Ended(ctx, "write", f.u.key)
 	}
 	f.chunks = f.chunks[1:]
 	err := c.err
 	c.free()
 	if errors.Is(err, errRetired) {
-		err = &lost{err}
+		err = &fileshare.LostError{Err: err}
 	}
 	return classify("write", f.u.key, err)
 }
@@ -269,7 +269,7 @@ func (w *writer) fail(err error) error {
 
 // Commit implements backends.Writer.
 func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
-	if err := ended(ctx, "commit", w.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", w.key); err != nil {
 		return backends.Object{}, err
 	}
 	if w.waiting != nil {
@@ -279,8 +279,8 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 		return backends.Object{}, w.fail(err)
 	}
 	return w.commit(ctx, w.written, func() error {
-		if !w.handle.s.alive() {
-			return w.fail(classify("commit", w.key, &lost{context.Cause(w.handle.s.ctx)}))
+		if !w.handle.s.Alive() {
+			return w.fail(classify("commit", w.key, &fileshare.LostError{Err: w.handle.s.Err()}))
 		}
 		return nil
 	})
