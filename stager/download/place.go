@@ -61,14 +61,20 @@ func notThere(path string) (dirs []string) {
 	}
 }
 
-// clear removes the records of a run that was the first in its directory and failed before it
-// fetched anything, and the directories in made. If there is something to resume, everything stays.
-func (p *run) clear(made []string) {
+// fail ends a run that failed. If it fetched anything, the next run continues from that, and the
+// log names what stays. Otherwise fail removes the records of a run that was the first in its
+// directory, and the directories in made.
+func (p *run) fail(made []string, first bool) {
 	p.mu.Lock()
 	fetched := p.summary.FetchedFiles
 	p.mu.Unlock()
 	left, err := p.dir.Orphans()
 	if fetched > 0 || err != nil || !left.None() && p.meter.moved.Load() > 0 {
+		p.log.Warn("the prefetch is not complete: complete files have their names, and the next run continues from them and from the unfinished ones",
+			"files", fetched, "unfinished", filepath.Join(p.cfg.Dir, disk.Private))
+		return
+	}
+	if !first {
 		return
 	}
 	err = p.dir.Root().RemoveAll(disk.Private)

@@ -128,7 +128,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	}
 	host, _ := os.Hostname() // only for messages
 	made := notThere(filepath.Clean(p.cfg.Dir))
-	fresh := len(notThere(filepath.Join(p.cfg.Dir, disk.Private))) > 0
+	first := len(notThere(filepath.Join(p.cfg.Dir, disk.Private))) > 0
 	p.dir, err = disk.Open(p.cfg.Dir, fmt.Sprintf("stager prefetch of %s, process %d on %s", p.summary.Source, os.Getpid(), host))
 	var busy *disk.BusyError
 	if errors.As(err, &busy) {
@@ -139,8 +139,8 @@ func (p *run) run(ctx context.Context) (err error) {
 	}
 	defer p.dir.Close() // its contents are synced, or reported as not synced
 	defer func() {
-		if err != nil && fresh {
-			p.clear(made)
+		if err != nil {
+			p.fail(made, first)
 		}
 	}()
 	if err := p.dir.SetWrite(p.cfg.Write, p.cfg.Sync, func(err error) {
