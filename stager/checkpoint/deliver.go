@@ -113,7 +113,7 @@ func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 		case kind != backends.Corrupt && kind != backends.Unsupported && kind != backends.Invalid:
 			return at, err
 		}
-		if there.Provisional && s.wrote(there) {
+		if err == nil && s.rewrites(c, there) {
 			at.replace, at.over = true, obj
 			return at, nil
 		}
@@ -129,15 +129,12 @@ func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 			at.replace, at.over = true, obj
 			return at, nil
 		default:
+			if err == nil && s.wrote(there) {
+				return at, conflict(at.dir, "%w", errPartly)
+			}
 			return at, conflict(at.dir, "remove it, choose another destination, or set conflict (push: --conflict) to %s or %s", ConflictOverwrite, ConflictSuffix)
 		}
 	}
-}
-
-// wrote reports whether this attempt of this uploader wrote c.
-func (s *shipper) wrote(c Commit) bool {
-	id, _ := strings.CutPrefix(c.Data, dataDir+"/")
-	return s.own[id] && c.Attempt == s.attempt && s.nodes <= 1
 }
 
 // placeSame handles a COMMIT with the same bytes as the checkpoint c. If its data exists, the step
@@ -167,7 +164,7 @@ func (s *shipper) placeSame(ctx context.Context, c uploadJob, at spot, there Com
 func conflict(dir, format string, args ...any) error {
 	return &backends.Error{
 		Op: "commit", Key: dir, Kind: backends.Exist,
-		Err: fmt.Errorf("%w: %s", errConflict, fmt.Sprintf(format, args...)),
+		Err: fmt.Errorf("%w: %w", errConflict, fmt.Errorf(format, args...)),
 	}
 }
 
@@ -329,6 +326,9 @@ func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left
 	}
 	r := s.retention()
 	if at.replace && at.former != nil {
+		if s.wrote(*at.former) && !at.former.Provisional {
+			s.log.Info("the trainer wrote this step again, and the new files replace those that were saved", "step", at.dir, "evidence", commit.Evidence)
+		}
 		r.finish(at.dir, at.former)
 	}
 	if err := r.tidy(ctx, at.dir, commit, left); err != nil {

@@ -105,9 +105,11 @@ func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
 			clear(w.from)
 		}
 		w.from[cookie] = name
+		w.u.departed(name)
 		return
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		w.u.came(name)
+		w.u.appears(name, mask&unix.IN_ISDIR != 0)
 		if mask&unix.IN_ISDIR != 0 {
 			w.inside(name)
 		}

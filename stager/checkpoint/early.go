@@ -35,7 +35,6 @@ type early struct {
 const (
 	earlyPrefix = "early-"
 	mostLinks   = 10_000
-	mostMissed  = 100
 )
 
 func (e *early) dir() string { return path.Join(snapshotsName, earlyPrefix+e.snap.ID) }
@@ -239,17 +238,6 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 	for _, name := range slices.Sorted(maps.Keys(gone)) {
 		u.loseLocked(name, gone[name])
 	}
-}
-
-// loseLocked reports a checkpoint that was removed before it was complete and is not held.
-func (u *Uploader) loseLocked(name string, e *entry) {
-	if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
-		return
-	}
-	u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, e.reason})
-	u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output).Inc()
-	u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
-		"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
 }
 
 func higher(names map[string]int64, step int64) bool {

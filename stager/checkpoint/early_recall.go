@@ -69,6 +69,9 @@ func (u *Uploader) recallEarly() error {
 			u.trails[e.snap.Name] = e.trail()
 			continue
 		}
+		if e != nil && err != nil {
+			u.missUnusable(e.snap, err)
+		}
 		u.log.Debug("cannot use the files that an earlier process held of an incomplete checkpoint", "directory", entry.Name(), "error", err)
 		if err := u.root.RemoveAll(path.Join(snapshotsName, entry.Name())); err != nil {
 			return err
@@ -77,6 +80,7 @@ func (u *Uploader) recallEarly() error {
 	return nil
 }
 
+// readEarly also returns what is known of a checkpoint whose files cannot be used.
 func (u *Uploader) readEarly(id string) (*early, error) {
 	if u.cfg.Mode != ModeCheckpoint || u.cfg.Hold.Checkpoints == 0 || !uploadID.MatchString(id) {
 		return nil, errors.New("nothing is held early")
@@ -97,16 +101,16 @@ func (u *Uploader) readEarly(id string) (*early, error) {
 	e.one, e.grouped, e.since = r.One, r.Grouped, r.Since
 	root, err := u.root.OpenRoot(e.dir() + "/" + dataDir)
 	if err != nil {
-		return nil, err
+		return e, err
 	}
 	t := tree{root: root}
 	defer t.close()
 	files, _, err := t.files()
 	if err != nil {
-		return nil, err
+		return e, err
 	}
 	if len(files) == 0 {
-		return nil, errors.New("it holds no file")
+		return e, errors.New("it holds no file")
 	}
 	for _, f := range files {
 		e.linked[f.Path] = f

@@ -1,8 +1,10 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -241,5 +243,45 @@ func TestFilesThatAStoreKeepsAsOneAreNamed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A directory loses a subdirectory while it is listed, and another while it is sent. All that is
+// left is saved, what is missing is named, and the command ends with an error.
+func TestPushNamesASubdirectoryThatIsRemovedMeanwhile(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	write(t, dir, map[string]string{"a": "a", "later/b": "b", "later/c": "c", "z": "z"})
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	write(t, dir, map[string]string{"listed/d": "d"})
+	tree, err := plainWalk(root, true, func(p string) bool {
+		if p == "listed" {
+			removeAll(t, dir, "listed")
+		}
+		return false
+	})
+	if err != nil || len(tree.omitted) != 1 || tree.omitted[0].Name != "listed" || !strings.Contains(tree.omitted[0].Reason, "was removed while the directory was listed") {
+		t.Errorf("listing: got %v, %v; want the directory that vanished", tree.omitted, err)
+	}
+	store := newStore(&hooked{Backend: b, onCreate: func(string) { removeAll(t, dir, "later") }})
+	var said bytes.Buffer
+	sum, err := Push(t.Context(), PushConfig{Store: store, Path: dir, Parallel: 1, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	var omitted *OmittedError
+	if !errors.As(err, &omitted) || len(sum.NotSaved) != 2 || sum.Files != 2 {
+		t.Errorf("push: got %+v, %v; want two files sent, and two that are not", sum, err)
+	}
+	for _, name := range []string{"later/b", "later/c"} {
+		want := Omission{name, "it was removed since the directory was listed"}
+		if !slices.Contains(sum.NotSaved, want) || !strings.Contains(said.String(), name) {
+			t.Errorf("%s is not named: %v\n%s", name, sum.NotSaved, said.String())
+		}
+	}
+	for _, name := range []string{"a", "z"} {
+		if _, ok := b.Get(name); !ok {
+			t.Errorf("%s is not sent", name)
+		}
 	}
 }

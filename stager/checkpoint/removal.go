@@ -45,7 +45,7 @@ func (r *retention) finish(dir string, c *Commit) {
 
 // uploads returns the ids of the uploads in the step's own directory that a COMMIT names.
 func (c *Commit) uploads(dir string) map[string]bool {
-	ids := map[string]bool{strings.TrimPrefix(c.Data, dataDir+"/"): true}
+	ids := map[string]bool{c.id(): true}
 	for _, f := range c.Files {
 		if rest, ok := strings.CutPrefix(f.At, dir+"/"); ok {
 			ids[uploadOf(rest)] = true

@@ -88,6 +88,7 @@ func (u *Uploader) scan(ended bool) error {
 	if u.cfg.Mode == ModeCheckpoint {
 		half = halfWrittenOnes(entries)
 	}
+	u.vanishedLocked(names, half)
 	u.halfWritten = half
 	u.mu.Unlock()
 	tree, err := plainWalk(u.root, false, func(p string) bool {
@@ -448,6 +449,7 @@ func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 		u.snapshots.drop(snap)
 		return nil, fmt.Errorf("step %d is being saved with other content: try again when it is saved", snap.Step)
 	} else if held != nil {
+		u.log.Info("a checkpoint was written again before it was uploaded, and its last state is saved", "step", snap.Step, "checkpoint", snap.Name)
 		u.snapshots.drop(held)
 	}
 	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,
@@ -486,7 +488,8 @@ func (u *Uploader) supersedeLocked() {
 			}
 		}
 		if newer >= limit {
-			u.log.Info("newer checkpoints are complete, so this one is not uploaded", "step", step)
+			u.log.Info("newer checkpoints are complete, so this one is not uploaded", "step", step, "checkpoint", snap.Name)
+			u.missLocked(missedSuperseded, snap.Name, "newer checkpoints were complete before it could be uploaded")
 			u.snapshots.drop(snap)
 			delete(u.snaps, step)
 			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}

@@ -304,8 +304,9 @@ func (s *snapshotDir) drop(snap *snapshot) {
 
 // left returns the complete snapshots of an earlier process and removes incomplete ones. A
 // snapshot that cannot be read now is an error and is not removed: it may be the only copy of a
-// checkpoint that the trainer has removed.
-func (s *snapshotDir) left() ([]*snapshot, error) {
+// checkpoint that the trainer has removed. unusable receives each snapshot that is removed, as far
+// as it is known.
+func (s *snapshotDir) left(unusable func(*snapshot, error)) ([]*snapshot, error) {
 	if err := s.root.MkdirAll(snapshotsName, 0o700); err != nil {
 		return nil, err
 	}
@@ -328,6 +329,9 @@ func (s *snapshotDir) left() ([]*snapshot, error) {
 		}
 		if err != nil {
 			s.log.Warn("cannot use a snapshot of an earlier process", "directory", e.Name(), "error", err)
+			if snap != nil {
+				unusable(snap, err)
+			}
 			if err := s.root.RemoveAll(path.Join(snapshotsName, e.Name())); err != nil {
 				return nil, err
 			}
@@ -363,7 +367,7 @@ func (s *snapshotDir) read(name string) (*snapshot, error) {
 	snap.print = fingerprint(snap.Files)
 	t, err := s.open(snap)
 	if err != nil {
-		return nil, err
+		return snap, err
 	}
 	defer t.close()
 	return snap, same(t.root, snap.held())

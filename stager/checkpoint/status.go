@@ -23,7 +23,7 @@ type Status struct {
 	Pending     []int64    `json:"pending,omitempty"` // complete and not yet in the store, newest first
 	Waiting     []Waiting  `json:"waiting,omitempty"` // incomplete
 	Failed      []Failed   `json:"failed,omitempty"`  // not retried in their current state
-	Missed      []Waiting  `json:"missed,omitempty"`  // removed before they were complete, the last 100
+	Missed      []Waiting  `json:"missed,omitempty"`  // will not be committed, with the reason; the last 100
 	Mirrored    Mirrored   `json:"mirrored"`
 	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first 100
 	Blind       bool       `json:"blind,omitempty"`    // the kernel does not report writers: only sizes and times decide
@@ -188,8 +188,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Other nodes of the job that this one waits for, to begin or to finish a checkpoint."),
 		abandoned: counter("stager_checkpoint_abandoned_total",
 			"Checkpoints of several nodes that were announced and will not be committed."),
-		missed: counter("stager_checkpoint_missed_total",
-			"Checkpoints that were removed before they were complete, and are not saved; the log names them."),
 		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
 		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
 		omitted: gauge("stager_checkpoint_not_saved_files",
@@ -198,6 +196,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "stager_checkpoint_evidence_total", Help: "Checkpoints that were committed, by the kind of evidence that they are complete; those of next and quiet are provisional at first.",
 	}, []string{"output", "evidence"})
+	m.missed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "stager_checkpoint_missed_total", Help: "Checkpoints that began or were complete, and will not be committed, by reason; the log and the status name them.",
+	}, []string{"output", "reason"})
 	if reg != nil {
 		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed, m.evidence)
 	}
@@ -218,7 +219,10 @@ func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Dura
 	m.lag.report(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
 	m.missing.WithLabelValues(output).Set(0)
-	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.missed} {
+	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes} {
 		c.WithLabelValues(output).Add(0)
+	}
+	for _, reason := range []string{missedRemoved, missedSuperseded, missedUnusable} {
+		m.missed.WithLabelValues(output, reason).Add(0)
 	}
 }

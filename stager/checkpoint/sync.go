@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -120,8 +119,8 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.noteSavedLocked(snap.Step, commit.Provisional)
 	delete(u.failed, snap.Name)
 	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: commit.Provisional}
-	if commit.Provisional {
-		done.Upload = strings.TrimPrefix(commit.Data, dataDir+"/")
+	if id := commit.id(); commit.Provisional || u.ownLocked()[id] {
+		done.Upload, u.committedAs[snap.Step] = id, id
 	}
 	u.shipped[snap.Name] = done
 	u.rememberLocked()
@@ -157,12 +156,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	sent := u.snapshots.journal(snap)
 	defer sent.close()
 	u.mu.Lock()
-	ids := u.idsLocked()
-	for _, done := range u.shipped {
-		if uploadID.MatchString(done.Upload) {
-			ids[done.Upload] = true
-		}
-	}
+	ids := u.ownLocked()
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
@@ -193,6 +187,9 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 			// A scan must find it complete again.
 			u.seen[snap.Name] = &entry{step: snap.Step, since: time.Now(), reason: err.Error()}
 		}
+	case errors.Is(err, errPartly) && !snap.Committed:
+		u.log.Warn("a checkpoint was written again after it was saved, and the new files are not saved", "step", snap.Step, "checkpoint", snap.Name, "error", err)
+		u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error(), kind: backends.Invalid, abandoned: snap.Complete}
 	case errors.Is(err, errConflict), errors.As(err, new(*unholdableError)):
 		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
 		if snap.Committed {

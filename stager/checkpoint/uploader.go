@@ -124,6 +124,7 @@ type Uploader struct {
 	uploads     *uploadLog                 // of mirrored files; nil until opened
 	own         []string                   // directories committed by this process, oldest first
 	ids         map[string]bool            // of uploads from this directory, also by earlier processes; a hint, stored on disk
+	committedAs map[int64]string           // ids of the COMMITs that this process wrote, by step
 	sweepsBlind bool                       // the destination cannot be swept
 	stood       map[string]stood           // first appearance of each name
 	before      Cursors                    // input positions during the last scan
@@ -137,7 +138,8 @@ type Uploader struct {
 	committed   StepTime      // newest; step -1 for none
 	upTo        time.Time     // when the newest checkpoint that this process committed was complete
 	mirrored    Mirrored
-	missed      []Waiting // removed before they were complete, the last mostMissed
+	missed      []Waiting // will not be committed, the last mostMissed
+	appeared    map[string]newName
 	blind       bool
 	lastSent    time.Time // start of the current Interval
 	lastRate    float64   // bytes per second of the last upload; 0 before the first
@@ -152,8 +154,8 @@ type shipment struct {
 	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it unnecessary
 	// Complete is when the checkpoint was complete; zero in hints of older versions.
 	Complete time.Time `json:"complete,omitzero"`
-	// Upload is the id of the data of a provisional COMMIT. A later process of this directory
-	// replaces that COMMIT by the more complete checkpoint.
+	// Upload is the id of the data of a COMMIT that an uploader of this directory wrote. A later
+	// process replaces that COMMIT if it was provisional or the trainer wrote the step again.
 	Upload string `json:"upload,omitempty"`
 	// Provisional is set until the COMMIT is final, as far as this process knows.
 	Provisional bool `json:"provisional,omitempty"`
@@ -214,7 +216,7 @@ func New(cfg Config) (*Uploader, error) {
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		moved: make(map[string]uint64), early: make(map[string]*early),
+		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
@@ -348,7 +350,7 @@ func (u *Uploader) begin() error {
 	u.recallPace()
 	u.recallShapes()
 	u.ids = recallIDs(u.root)
-	snaps, err := u.snapshots.left()
+	snaps, err := u.snapshots.left(u.missUnusable)
 	if err == nil {
 		err = u.recallEarly()
 	}

@@ -1,0 +1,123 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Each checkpoint that begins, or is complete, and will not be committed is reported once: in the
+// log, in the status, and by a counter with the reason. A checkpoint of several nodes that is
+// abandoned has its own counter: see member.lost.
+
+// The reasons, as labels of the counter.
+const (
+	missedRemoved    = "removed"    // by the trainer, before it was complete
+	missedSuperseded = "superseded" // newer ones were complete before it could be uploaded
+	missedUnusable   = "unusable"   // what an earlier process held of it cannot be used
+)
+
+// mostMissed limits the list in the status.
+const mostMissed = 100
+
+// missLocked lists and counts a checkpoint that will not be committed. The caller logs it.
+func (u *Uploader) missLocked(label, name, reason string) {
+	u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, reason})
+	u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output, label).Inc()
+}
+
+// loseLocked reports a checkpoint that was removed before it was complete and is not held.
+func (u *Uploader) loseLocked(name string, e *entry) {
+	if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
+		return
+	}
+	u.missLocked(missedRemoved, name, e.reason)
+	u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
+		"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
+}
+
+// newName is a checkpoint's name that appeared in the output directory, or was there under a
+// temporary name, since the last scan. If it is removed before a scan, nothing else names it.
+type newName struct {
+	step   int64
+	since  time.Time
+	reason string // if it is lost
+	again  bool   // a scan began before it appeared
+}
+
+// mostAppeared limits the names that wait for a scan.
+const mostAppeared = 10_000
+
+// appears records that an entry appeared in the output directory. With several nodes, a checkpoint
+// that one node does not see is not lost.
+func (u *Uploader) appears(entry string, isDir bool) {
+	name, _ := finalName(entry)
+	step, ok := stepOf(name, isDir)
+	if of, grouped := groupOf(name); grouped && !isDir {
+		name = of
+		step, ok = stepOf(of, true)
+	}
+	if !ok || u.member != nil || u.cfg.Mode != ModeCheckpoint || checkPath(name) != nil || name[0] == '.' {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.appeared[name]; !known && len(u.appeared) < mostAppeared {
+		u.appeared[name] = newName{step: step, since: time.Now(), reason: "it was removed before a scan found it"}
+	}
+}
+
+// departed records that an entry was renamed, so that it is not taken for a removed one.
+func (u *Uploader) departed(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.appeared, name)
+	delete(u.halfWritten, name)
+}
+
+// vanishedLocked reports checkpoints that were removed between the last two scans, before a scan
+// found them or under their temporary names. u.halfWritten has the temporary names of the previous
+// scan; names and half have what the current scan found.
+func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) {
+	if u.member != nil {
+		return
+	}
+	for name := range u.halfWritten {
+		final, _ := finalName(name)
+		step, ok := stepOf(final, false)
+		if !ok {
+			step, ok = stepOf(final, true)
+		}
+		if ok && !half[name] {
+			u.appeared[final] = newName{step: step, since: u.scanned, reason: "it was removed under its temporary name " + name}
+		}
+	}
+	for name := range half {
+		final, _ := finalName(name)
+		delete(u.appeared, final) // a later scan finds it under either name
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.appeared)) {
+		a := u.appeared[name]
+		_, listed := names[name]
+		if !listed && !a.again && present(u.root, name) {
+			a.again = true
+			u.appeared[name] = a
+			continue
+		}
+		delete(u.appeared, name)
+		if _, saved := u.saved[a.step]; !listed && !saved && u.seen[name] == nil {
+			u.loseLocked(name, &entry{step: a.step, since: a.since, reason: a.reason})
+		}
+	}
+}
+
+// missUnusable reports a checkpoint that an earlier process held and that cannot be used, if the
+// trainer's own copy is gone too.
+func (u *Uploader) missUnusable(snap *snapshot, err error) {
+	if snap.Name == "" || u.shipped[snap.Name].Dir != "" || present(u.root, snap.Name) {
+		return
+	}
+	u.missLocked(missedUnusable, snap.Name, err.Error())
+	u.log.Warn("a checkpoint is not saved: its files that an earlier process held cannot be used, and the trainer has removed its own",
+		"checkpoint", snap.Name, "step", snap.Step, "error", err)
+}
