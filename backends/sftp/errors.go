@@ -68,6 +68,8 @@ func classify(op, key string, err error) error {
 	}
 	m, known := statuses[status(err)]
 	switch {
+	case isFull(err):
+		return as(backends.NoSpace, "the server's disk is full")
 	case err == nil || errors.As(err, &done) || errors.As(err, &local):
 		return err
 	case known:

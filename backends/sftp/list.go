@@ -3,7 +3,6 @@ package sftp
 import (
 	"context"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"strings"
@@ -16,30 +15,17 @@ import (
 	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
-var _ backends.Sweeper = (*Backend)(nil)
+// protocol makes the calls of a Backend for fileshare.
+type protocol struct{ b *Backend }
 
-// List implements backends.Source. Attributes arrive with the names, so a file needs no request of
-// its own.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return fileshare.List(ctx, b.tree(), prefix)
-}
+var _ fileshare.Protocol = protocol{}
 
-// Sweep implements backends.Sweeper.
-func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
-	return fileshare.Sweep(ctx, b.tree(), prefix, over)
-}
+func (protocol) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
+func (protocol) Reserved(name string) bool                 { return fileshare.Reserved(name) }
+func (protocol) Missing(op, key string, err error) error   { return missing(op, key, err) }
+func (protocol) Version(i fileshare.Info) backends.Version { return version(i) }
 
-func (b *Backend) tree() tree { return tree{b} }
-
-// tree is the Backend as a tree of directories.
-type tree struct{ b *Backend }
-
-func (tree) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
-func (tree) Reserved(name string) bool                 { return fileshare.Reserved(name) }
-func (tree) Missing(op, key string, err error) error   { return missing(op, key, err) }
-func (tree) Version(i fileshare.Info) backends.Version { return version(i) }
-
-func (tree) Unreachable(name string) string {
+func (protocol) Unreachable(name string) string {
 	if !utf8.ValidString(name) {
 		return "which is not UTF-8"
 	}
@@ -48,16 +34,16 @@ func (tree) Unreachable(name string) string {
 
 // Locate returns a place with a path below the root, which realPath returns as well. Nothing but
 // link cycles depends on it, so it is not resolved.
-func (t tree) Locate(_ context.Context, dir string) (fileshare.Place, error) {
+func (p protocol) Locate(_ context.Context, dir string) (fileshare.Place, error) {
 	return fileshare.Place{Path: dir, At: path.Clean(dir)}, nil
 }
 
-func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) ([]fileshare.Entry, error) {
-	s, err := t.b.pool.Get(ctx)
+func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) ([]fileshare.Entry, error) {
+	s, err := p.b.pool.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	infos, err := call(ctx, s, func(c *sftp.Client) ([]os.FileInfo, error) { return t.b.readDir(ctx, c, dir.Path) }, nil)
+	infos, err := call(ctx, s, func(c *sftp.Client) ([]os.FileInfo, error) { return p.b.readDir(ctx, c, dir.Path) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -72,27 +58,32 @@ func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name
 
 // Follow returns the target of a link, and of a directory the path without links, relative to the
 // root of the listing if it is below the directory of the URL.
-func (t tree) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
-	s, err := t.b.pool.Get(ctx)
+func (p protocol) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
+	s, err := p.b.pool.Get(ctx)
 	if err != nil {
 		return e, err
 	}
-	info, err := t.b.stat(ctx, s, key)
+	info, err := p.b.stat(ctx, s, key)
 	if err != nil {
 		return e, err
 	}
-	e.Info = attributes(info)
-	if info.IsDir() {
-		e.At, err = call(ctx, s, func(c *sftp.Client) (string, error) { return t.b.realPath(c, key) }, nil)
+	e.Info = info
+	if e.Type.IsDir() {
+		e.At, err = call(ctx, s, func(c *sftp.Client) (string, error) { return p.b.realPath(c, key) }, nil)
 	}
 	return e, err
 }
 
-func (t tree) RemoveOrphan(ctx context.Context, key string, _ fileshare.Entry) error {
-	return t.b.removePath(ctx, key)
+func (p protocol) RemoveOrphan(ctx context.Context, key string, _ fileshare.Entry) error {
+	return p.Remove(ctx, key)
 }
 
-func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.b.prune(ctx, dir.Path) }
+// Prune does not remove the directory of the URL.
+func (p protocol) Prune(ctx context.Context, dir fileshare.Place) {
+	fileshare.Prune(dir.Path, p.b.base, func(dir string) error {
+		return p.run(ctx, func(c *sftp.Client) error { return c.RemoveDirectory(p.b.at(dir)) })
+	})
+}
 
 func (b *Backend) realPath(c *sftp.Client, key string) (string, error) {
 	is, err := c.RealPath(b.at(key))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"time"
 
@@ -18,22 +17,20 @@ import (
 
 // Backend is a directory tree of a server as a store. Its methods are safe for concurrent use.
 type Backend struct {
+	*fileshare.Share
 	pool       *fileshare.Pool[*session]
 	root       string // what keys are relative to: "/", or "" for the home directory
 	base       string // key of the directory of the URL, which Delete never removes
 	extensions extensions
 	clock      clock
-	left       backends.Orphans
 }
 
-var (
-	_ backends.Backend     = (*Backend)(nil)
-	_ backends.PartCreator = (*Backend)(nil)
-	_ backends.KeyChecker  = (*Backend)(nil)
-)
+var _ backends.Backend = (*Backend)(nil)
 
 func newBackend(d *dialer) *Backend {
-	return &Backend{pool: fileshare.NewPool(d.conns, d.dial), root: d.root, base: d.base}
+	b := &Backend{pool: fileshare.NewPool(d.conns, d.dial), root: d.root, base: d.base}
+	b.Share = fileshare.New(protocol{b}, fileshare.Config{ChunkSize: chunkSize, Window: window, PartSize: partSize, SpreadParts: true})
+	return b
 }
 
 // extensions are the operations that a server offers beyond version 3 of the protocol.
@@ -67,24 +64,17 @@ func (e extensions) weaker() string {
 	return strings.Join(all, "; ")
 }
 
-// parallelism is the recommended number of streams.
-const parallelism = 8
+// parallelism is the recommended number of streams, and partSize of bytes in one.
+const parallelism, partSize = 8, 8 << 20
 
 // Capabilities implements backends.Backend. Without extensions, RENAME neither replaces nor is it
 // certain to fail if the target exists.
 func (b *Backend) Capabilities() backends.Capabilities {
-	c := backends.Capabilities{AtomicReplace: b.extensions.rename, Parallelism: parallelism, PartSize: 8 << 20}
+	c := backends.Capabilities{AtomicReplace: b.extensions.rename, Parallelism: parallelism, PartSize: partSize}
 	if b.extensions.link {
 		c.ConditionalCreate, c.Guard = true, backends.GuardClaim
 	}
 	return c
-}
-
-// Close implements backends.Backend. It removes the temporary files of failed writes.
-func (b *Backend) Close() error {
-	b.left.SweepAtClose(b.discard)
-	b.pool.Close()
-	return nil
 }
 
 // at returns the path of a key on the server.
@@ -106,94 +96,57 @@ func version(i fileshare.Info) backends.Version {
 	return backends.Version(fmt.Sprintf("%x-%x", i.Size, i.ModTime.Unix()))
 }
 
-// describe returns the object for a file.
-func describe(key string, info os.FileInfo) backends.Object {
-	return attributes(info).Object(tree{}, key)
-}
-
-// CheckKey implements backends.KeyChecker.
-func (b *Backend) CheckKey(key string) error { return fileshare.CheckKey("create", key) }
-
-// Stat implements backends.Source.
-func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := fileshare.CheckCall(ctx, b.tree(), "stat", key); err != nil {
-		return backends.Object{}, err
-	}
-	s, err := b.pool.Get(ctx)
-	if err != nil {
-		return backends.Object{}, err
-	}
-	info, err := b.stat(ctx, s, key)
-	if err == nil {
-		err = attributes(info).Regular("stat", key)
-	}
-	if err != nil {
-		return backends.Object{}, missing("stat", key, err)
-	}
-	return describe(key, info), nil
-}
-
-// stat returns the attributes of a key. The server follows links.
-func (b *Backend) stat(ctx context.Context, s *session, key string) (os.FileInfo, error) {
-	return call(ctx, s, func(c *sftp.Client) (os.FileInfo, error) {
-		info, err := c.Stat(b.at(key))
-		if err == nil {
-			b.clock.saw(info.ModTime(), time.Now())
-		}
-		return info, err
-	}, nil)
-}
-
-// Delete implements backends.Sink. It removes a link, not its target. It also removes directories
-// that become empty, up to but not including that of the URL.
-func (b *Backend) Delete(ctx context.Context, key string) error {
-	if err := fileshare.CheckCall(ctx, b.tree(), "delete", key); backends.KindOf(err) == backends.NotExist {
-		return nil // no object has such a key
-	} else if err != nil {
-		return err
-	}
-	s, err := b.pool.Get(ctx)
+// run runs a call of the library in any session.
+func (p protocol) run(ctx context.Context, f func(*sftp.Client) error) error {
+	s, err := p.b.pool.Get(ctx)
 	if err != nil {
 		return err
 	}
-	err = run(ctx, s, func(c *sftp.Client) error {
-		err := c.Remove(b.at(key))
+	return run(ctx, s, f)
+}
+
+func (protocol) Classify(op, key string, err error) error { return classify(op, key, err) }
+func (protocol) Same(a, b backends.Version) bool          { return a == b }
+func (p protocol) Close()                                 { p.b.pool.Close() }
+
+// Stat returns the attributes of a name. The server follows links.
+func (p protocol) Stat(ctx context.Context, name string) (fileshare.Info, error) {
+	s, err := p.b.pool.Get(ctx)
+	if err != nil {
+		return fileshare.Info{}, err
+	}
+	return p.b.stat(ctx, s, name)
+}
+
+func (b *Backend) stat(ctx context.Context, s *session, name string) (fileshare.Info, error) {
+	info, err := call(ctx, s, func(c *sftp.Client) (os.FileInfo, error) { return c.Stat(b.at(name)) }, nil)
+	if err != nil {
+		return fileshare.Info{}, err
+	}
+	b.clock.saw(info.ModTime(), time.Now())
+	return attributes(info), nil
+}
+
+func (p protocol) Mkdir(ctx context.Context, name string) error {
+	return p.run(ctx, func(c *sftp.Client) error { return c.Mkdir(p.b.at(name)) })
+}
+
+// Delete removes a link, not its target.
+func (p protocol) Delete(ctx context.Context, key string) error {
+	return p.run(ctx, func(c *sftp.Client) error {
+		err := c.Remove(p.b.at(key))
 		if err == nil {
 			return nil
 		}
-		if info, serr := c.Stat(b.at(key)); serr == nil && info.IsDir() {
+		if info, serr := c.Stat(p.b.at(key)); serr == nil && info.IsDir() {
 			return nil // not an object
 		}
 		return err
 	})
-	if err = missing("delete", key, err); err != nil {
-		if backends.KindOf(err) == backends.NotExist {
-			return nil
-		}
-		return err
-	}
-	b.prune(ctx, path.Dir(key))
-	return nil
 }
 
-// prune removes dir and its parents as long as they are empty.
-func (b *Backend) prune(ctx context.Context, dir string) {
-	fileshare.Prune(dir, b.base, func(dir string) error {
-		s, err := b.pool.Get(ctx)
-		if err != nil {
-			return err
-		}
-		return run(ctx, s, func(c *sftp.Client) error { return c.RemoveDirectory(b.at(dir)) })
-	})
-}
-
-// removePath removes a file. A missing one is not an error.
-func (b *Backend) removePath(ctx context.Context, name string) error {
-	s, err := b.pool.Get(ctx)
-	if err != nil {
-		return err
-	}
-	err = run(ctx, s, func(c *sftp.Client) error { return c.Remove(b.at(name)) })
+func (p protocol) Remove(ctx context.Context, name string) error {
+	err := p.run(ctx, func(c *sftp.Client) error { return c.Remove(p.b.at(name)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

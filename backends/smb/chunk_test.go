@@ -10,20 +10,17 @@ func TestExtraChunks(t *testing.T) {
 	}{{false, extraNear}, {true, extraFar}} {
 		b := newBackend(&dialer{})
 		b.pool.far.Store(c.far)
+		extra := extraChunks{b}
 		for range 2 {
-			var taken []*chunk
-			for extra := b.newChunk(0, 1, true); extra != nil; extra = b.newChunk(0, 1, true) {
-				taken = append(taken, extra)
+			taken := 0
+			for extra.Acquire() {
+				taken++
 			}
-			if len(taken) != c.want {
-				t.Errorf("far %v: %d extra chunks at once, want %d", c.far, len(taken), c.want)
+			if taken != c.want {
+				t.Errorf("far %v: %d extra chunks at once, want %d", c.far, taken, c.want)
 			}
-			if own := b.newChunk(0, 1, false); own == nil {
-				t.Errorf("far %v: a stream did not get its own chunk", c.far)
-			}
-			for _, extra := range taken {
-				close(extra.ready)
-				extra.free()
+			for range taken {
+				extra.Release()
 			}
 		}
 	}

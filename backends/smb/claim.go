@@ -38,34 +38,29 @@ import (
 // The whole procedure is one call in one session. If the caller stops waiting, the flag stays as
 // long as the rename may still be sent. If the session ends, the flag ends with it and later
 // requests do not reach the server.
-func (u *upload) claim(ctx context.Context, s *session) error {
+func (u *publishing) claim(ctx context.Context) error {
 	since := time.Now()
 	worth := func(err error) bool { return errors.Is(err, errClaimed) || elsewhere(err) }
 	err := patiently(ctx, worth, func() error {
-		_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) {
-			return struct{}{}, u.publishFirst(ctx, share, u.taken)
-		}, nil)
-		return err
+		return u.run(ctx, func(share *smb2.Share) error { return u.publishFirst(ctx, share, u.taken) })
 	})
 	return u.claimed(err, since)
 }
 
 // claimed adds to errClaimed how long other writers have claimed the key.
-func (u *upload) claimed(err error, since time.Time) error {
+func (u *publishing) claimed(err error, since time.Time) error {
 	if errors.Is(err, errClaimed) {
-		return backends.Errorf(backends.Unavailable, "commit", u.key, "%w since %v", err, time.Since(since).Round(time.Second))
+		return backends.Errorf(backends.Unavailable, "commit", u.Key, "%w since %v", err, time.Since(since).Round(time.Second))
 	}
 	return err
 }
 
 // swap renames the temporary file over the version given by IfVersion. Writers exclude each other
 // as in claim.
-func (u *upload) swap(ctx context.Context, s *session) error {
+func (u *publishing) swap(ctx context.Context) error {
 	since := time.Now()
-	err := u.replace(ctx, s, func() error {
-		_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) {
-			return struct{}{}, u.publishFirst(ctx, share, u.compare)
-		}, nil)
+	err := u.replace(ctx, func() error {
+		err := u.run(ctx, func(share *smb2.Share) error { return u.publishFirst(ctx, share, u.compare) })
 		if elsewhere(err) {
 			err = errClaimed
 		}
@@ -76,18 +71,18 @@ func (u *upload) swap(ctx context.Context, s *session) error {
 
 // compare is the check of swap. It returns an error of kind Changed if the key has another version
 // than expected, and true if this writer has already published.
-func (u *upload) compare(share *smb2.Share) (done bool, err error) {
-	info, err := statShared(share, u.key)
-	if backends.KindOf(missing("commit", u.key, err)) == backends.NotExist && err != nil || err == nil && info.IsDir() {
-		return false, backends.CompareVersion(u.key, u.opts.IfVersion, "")
+func (u *publishing) compare(share *smb2.Share) (done bool, err error) {
+	info, err := statShared(share, u.Key)
+	if backends.KindOf(missing("commit", u.Key, err)) == backends.NotExist && err != nil || err == nil && info.Type.IsDir() {
+		return false, backends.CompareVersion(u.Key, u.Opts.IfVersion, "")
 	}
 	if err != nil {
 		return false, err
 	}
-	if u.mine(info) {
+	if u.Wrote(info) {
 		return true, nil
 	}
-	return false, backends.CompareVersion(u.key, u.opts.IfVersion, describe(u.key, info).Version)
+	return false, backends.CompareVersion(u.Key, u.Opts.IfVersion, protocol{}.Version(info))
 }
 
 var errClaimed = errors.New("another writer has claimed the key")
@@ -101,11 +96,11 @@ func elsewhere(err error) bool {
 // publishFirst renames the temporary file if may allows it. It calls may before it raises the flag
 // and again when no other writer is active. It does not rename if may returns true (already
 // published) or an error.
-func (u *upload) publishFirst(ctx context.Context, share *smb2.Share, may func(*smb2.Share) (done bool, err error)) error {
+func (u *publishing) publishFirst(ctx context.Context, share *smb2.Share, may func(*smb2.Share) (done bool, err error)) error {
 	if done, err := may(share); done || err != nil {
 		return err // most late writers return here
 	}
-	flag, err := raise(share, claims(u.key))
+	flag, err := raise(share, claims(u.Key))
 	if err != nil {
 		return err
 	}
@@ -119,22 +114,22 @@ func (u *upload) publishFirst(ctx context.Context, share *smb2.Share, may func(*
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the caller has left
 	}
-	return share.Rename(u.temp, u.key)
+	return share.Rename(u.Temp, u.Key)
 }
 
 // taken returns true if the key already has the file of this writer, because the response to its
 // rename was lost. If the key has another file, it returns an error of kind Exist.
-func (u *upload) taken(share *smb2.Share) (done bool, err error) {
-	info, err := statShared(share, u.key)
+func (u *publishing) taken(share *smb2.Share) (done bool, err error) {
+	info, err := statShared(share, u.Key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
 		return false, err
-	case u.mine(info):
+	case u.Wrote(info):
 		return true, nil
 	}
-	return false, backends.Errorf(backends.Exist, "commit", u.key, "the key already exists")
+	return false, backends.Errorf(backends.Exist, "commit", u.Key, "the key already exists")
 }
 
 // claims returns the directory for the flags of a key.

@@ -66,10 +66,15 @@ func TestErrorsOfARealServer(t *testing.T) {
 				t.Errorf("the error shows a secret: %v", err)
 			}
 		}
+		ended := false
 		for _, err := range openLive(t, s, "noshare/").List(t.Context(), "") {
+			ended = true
 			if backends.KindOf(err) != backends.NotExist {
 				t.Errorf("List of a share that is missing: %v; want an error", err)
 			}
+		}
+		if !ended {
+			t.Error("List of a share that is missing is empty, want an error")
 		}
 		if err := openLive(t, s, "noshare/").Delete(t.Context(), "x"); backends.KindOf(err) != backends.NotExist {
 			t.Errorf("Delete in a share that is missing: %v; want an error", err)

@@ -2,15 +2,17 @@ package smb
 
 import (
 	"context"
+	"io"
 	"os"
 	"sync"
 
 	smb2 "github.com/cloudsoda/go-smb2"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
-// handle is an open file that several goroutines share. Any of them may retire it; it is closed
+// handle is an open file that several goroutines share. Any of them may close it; it is closed
 // when the last user is done. The server does not remove a file while it is open, so the Backend
 // keeps a list of all handles.
 type handle struct {
@@ -21,22 +23,29 @@ type handle struct {
 
 	mu      sync.Mutex // guards the fields below
 	users   int
-	retired bool
+	closing bool // it is closed as soon as it has no users
 	closed  chan struct{}
 }
 
-// openHandle opens a file. If it creates the file and the caller has left by then, it removes the
-// file again.
-func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag int) (h *handle, err error) {
+// open opens a file. If it creates the file and the caller has left by then, it removes the file
+// again.
+func (p protocol) open(ctx context.Context, key string, flag int) (h *handle, err error) {
+	s, err := p.b.pool.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.b.enter(ctx, key); err != nil {
+		return nil, err
+	}
 	err = patiently(ctx, busy, func() error {
 		h, err = call(ctx, s, func(share *smb2.Share) (*handle, error) {
 			f, err := share.OpenFile(key, flag, 0o666)
 			if err != nil {
 				return nil, err
 			}
-			return b.keep(&handle{b: b, s: s, key: key, file: f, closed: make(chan struct{})}), nil
+			return p.b.keep(&handle{b: p.b, s: s, key: key, file: f, closed: make(chan struct{})}), nil
 		}, func(h *handle) {
-			h.retire()
+			h.Close()
 			if flag&os.O_CREATE != 0 && h.wait(s.Context()) == nil {
 				_ = s.Do(func() error { return s.share.Remove(key) }) // it is empty and omitted from listings
 			}
@@ -44,6 +53,19 @@ func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag i
 		return err
 	})
 	return h, err
+}
+
+func (p protocol) Open(ctx context.Context, obj backends.Object, _ bool) (fileshare.File, error) {
+	return p.open(ctx, obj.Key, os.O_RDONLY)
+}
+
+func (p protocol) Create(ctx context.Context, name string) (fileshare.File, error) {
+	h, err := p.open(ctx, name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	return h, vanishing(err)
+}
+
+func (p protocol) Reopen(ctx context.Context, name string) (fileshare.File, error) {
+	return p.open(ctx, name, os.O_RDWR)
 }
 
 func (b *Backend) keep(h *handle) *handle {
@@ -56,7 +78,7 @@ func (b *Backend) keep(h *handle) *handle {
 	return h
 }
 
-// letGo retires all handles of a key and waits until they are closed.
+// letGo closes all handles of a key and waits until they are closed.
 func (b *Backend) letGo(ctx context.Context, key string) error {
 	b.mu.Lock()
 	var all []*handle
@@ -65,7 +87,7 @@ func (b *Backend) letGo(ctx context.Context, key string) error {
 	}
 	b.mu.Unlock()
 	for _, h := range all {
-		h.retire()
+		h.Close()
 	}
 	for _, h := range all {
 		if err := h.wait(ctx); err != nil {
@@ -117,40 +139,40 @@ func (b *Backend) enter(ctx context.Context, key string) error {
 	}
 }
 
-// use reports whether the file can be used. After true, the caller must call done.
+// use reports whether the file can be used. After true, the caller must call leave.
 func (h *handle) use() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.retired || !h.s.Alive() {
+	if h.closing || !h.s.Alive() {
 		return false
 	}
 	h.users++
 	return true
 }
 
-func (h *handle) done() {
+func (h *handle) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.users--
-	if h.retired && h.users == 0 {
-		go h.close()
+	if h.closing && h.users == 0 {
+		go h.closeNow()
 	}
 }
 
-// retire closes the file as soon as it has no users.
-func (h *handle) retire() {
+// Close closes the file as soon as it has no users.
+func (h *handle) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.retired {
+	if h.closing {
 		return
 	}
-	h.retired = true
+	h.closing = true
 	if h.users == 0 {
-		go h.close()
+		go h.closeNow()
 	}
 }
 
-func (h *handle) close() {
+func (h *handle) closeNow() {
 	_ = h.s.Do(h.file.Close) // written data was flushed before
 	h.b.mu.Lock()
 	delete(h.b.handles[h.key], h)
@@ -161,7 +183,7 @@ func (h *handle) close() {
 	close(h.closed)
 }
 
-// wait waits until a retired file is closed.
+// wait waits until the file is closed, after Close.
 func (h *handle) wait(ctx context.Context) error {
 	select {
 	case <-h.closed:
@@ -171,13 +193,84 @@ func (h *handle) wait(ctx context.Context) error {
 	}
 }
 
-// stat returns the attributes of the open file.
-func (h *handle) stat(ctx context.Context) (*smb2.FileStat, error) {
-	return call(ctx, h.s, func(*smb2.Share) (*smb2.FileStat, error) {
-		if !h.use() {
-			return nil, &fileshare.LostError{Err: errRetired}
+// transfer reads or writes buf by move, as a user of the file.
+func (h *handle) transfer(buf []byte, off int64, move func(p []byte, off int64) (int, error)) (n int, err error) {
+	if !h.use() {
+		return 0, h.unusable()
+	}
+	defer h.leave()
+	err = h.s.transfer(func() (err error) {
+		for n < len(buf) && err == nil {
+			var m int
+			if m, err = move(buf[n:], off+int64(n)); m == 0 && err == nil {
+				err = io.EOF
+			}
+			n += m
 		}
-		defer h.done()
+		return err
+	})
+	return n, err
+}
+
+// unusable returns why the file cannot be used.
+func (h *handle) unusable() error {
+	if err := h.s.Err(); err != nil {
+		return err
+	}
+	return fileshare.ErrClosed
+}
+
+func (h *handle) ReadAt(buf []byte, off int64) (int, error) {
+	return h.transfer(buf, off, h.file.ReadAt)
+}
+
+func (h *handle) WriteAt(buf []byte, off int64) (int, error) {
+	return h.transfer(buf, off, h.file.WriteAt)
+}
+
+func (h *handle) Err() error { return h.s.Err() }
+
+func (h *handle) Stat(ctx context.Context) (fileshare.Info, error) {
+	return call(ctx, h.s, func(*smb2.Share) (fileshare.Info, error) {
+		if !h.use() {
+			return fileshare.Info{}, &fileshare.LostError{Err: h.unusable()}
+		}
+		defer h.leave()
 		return statFile(h.file)
 	}, nil)
+}
+
+// Final closes the file. While a file is open, Samba reports the modification time from when it was
+// opened, unless an SMB client changes the file.
+func (h *handle) Final(ctx context.Context) (fileshare.Info, error) {
+	h.Close()
+	if err := h.wait(ctx); err != nil {
+		return fileshare.Info{}, err
+	}
+	return protocol{h.b}.Stat(ctx, h.key)
+}
+
+// Finish returns the attributes from after the close, because servers set the modification time
+// then.
+func (h *handle) Finish(ctx context.Context) (fileshare.Info, error) {
+	if !h.use() {
+		return fileshare.Info{}, &fileshare.LostError{Err: h.unusable()}
+	}
+	err := fileshare.Flush(ctx, h.s.Silence(), func() error {
+		defer h.leave()
+		return h.s.transfer(h.file.Sync)
+	})
+	if err != nil {
+		return fileshare.Info{}, err
+	}
+	return h.Final(ctx)
+}
+
+// Discard waits until the file is closed, since a server does not remove an open file.
+func (h *handle) Discard(ctx context.Context) error {
+	h.Close()
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return patiently(ctx, busy, func() error { return protocol{h.b}.Remove(ctx, h.key) })
 }

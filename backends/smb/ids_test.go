@@ -26,9 +26,9 @@ func TestReadOfAFileListedWithoutAnID(t *testing.T) {
 		{file(5, 77), file(5, 78), backends.Changed},
 		{file(5, 0), file(6, 77), backends.Changed},
 	} {
-		r := &stream{key: "k", want: describe("k", tt.listed).Version}
-		if err := r.compare(tt.open); (err == nil) != (tt.kind == backends.Unknown) || err != nil && backends.KindOf(err) != tt.kind {
-			t.Errorf("listed as %s, open as %s: %v, want kind %v", r.want, describe("k", tt.open).Version, err, tt.kind)
+		listed, open := protocol{}.Version(attributes(tt.listed)), protocol{}.Version(attributes(tt.open))
+		if same := (protocol{}).Same(open, listed); same != (tt.kind == backends.Unknown) {
+			t.Errorf("listed as %s, open as %s: the same is %v, want kind %v", listed, open, same, tt.kind)
 		}
 	}
 }

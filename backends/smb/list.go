@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"strings"
@@ -18,52 +17,39 @@ import (
 	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
-var _ backends.Sweeper = (*Backend)(nil)
+// protocol makes the calls of a Backend for fileshare.
+type protocol struct{ b *Backend }
 
-// List implements backends.Source.
-func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return fileshare.List(ctx, b.tree(), prefix)
-}
+var _ fileshare.Protocol = protocol{}
 
-// Sweep implements backends.Sweeper. It also removes orphaned claims (see claim.go). A file that a
-// client has open is in use, and the server does not remove it.
-func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
-	return fileshare.Sweep(ctx, b.tree(), prefix, over)
-}
-
-func (b *Backend) tree() tree { return tree{b} }
-
-// tree is the Backend as a tree of directories.
-type tree struct{ b *Backend }
-
-func (t tree) CheckKey(op, key string) error {
-	return checkKey(op, key, t.b.pool.dialer.mapped)
+func (p protocol) CheckKey(op, key string) error {
+	return checkKey(op, key, p.b.pool.dialer.mapped)
 }
 
 // Reserved keeps .stager visible: a share has no place for stager's own data.
-func (tree) Reserved(name string) bool { return strings.HasPrefix(name, fileshare.Temporary) }
+func (protocol) Reserved(name string) bool { return strings.HasPrefix(name, fileshare.Temporary) }
 
-func (t tree) Unreachable(name string) string {
+func (p protocol) Unreachable(name string) string {
 	if why := fileshare.Unreachable(name); why != "" {
 		return why
 	}
-	return checkName(name, t.b.pool.dialer.mapped)
+	return checkName(name, p.b.pool.dialer.mapped)
 }
 
-func (tree) Version(i fileshare.Info) backends.Version {
+func (protocol) Version(i fileshare.Info) backends.Version {
 	return backends.Version(fmt.Sprintf("%x-%x-%x", i.Size, i.ModTime.UnixNano(), i.ID))
 }
 
-func (tree) Missing(op, key string, err error) error { return missing(op, key, err) }
+func (protocol) Missing(op, key string, err error) error { return missing(op, key, err) }
 
-func (tree) Locate(_ context.Context, dir string) (fileshare.Place, error) {
+func (protocol) Locate(_ context.Context, dir string) (fileshare.Place, error) {
 	return fileshare.Place{Path: dir, At: dir}, nil
 }
 
 // ReadDir identifies directories by their file ids. Servers without ids send 0; link cycles are then
 // not detected.
-func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
-	s, err := t.b.pool.get(ctx)
+func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
+	s, err := p.b.pool.get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +60,8 @@ func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name
 	return entries, err
 }
 
-func (t tree) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
-	s, err := t.b.pool.get(ctx)
+func (p protocol) Follow(ctx context.Context, key string, e fileshare.Entry) (fileshare.Entry, error) {
+	s, err := p.b.pool.get(ctx)
 	if err != nil {
 		return e, err
 	}
@@ -83,7 +69,7 @@ func (t tree) Follow(ctx context.Context, key string, e fileshare.Entry) (filesh
 	if err != nil {
 		return e, err
 	}
-	e.Info = attributes(info)
+	e.Info = info
 	e.At = place(key, e.Info)
 	return e, nil
 }
@@ -96,32 +82,30 @@ func place(key string, i fileshare.Info) string {
 	return fmt.Sprintf("/%x", i.ID)
 }
 
-// RemoveOrphan removes a temporary file or a directory of claims. It ignores one that is open or not
+// RemoveOrphan also removes orphaned claims (see claim.go): it removes a temporary file or a directory of claims. It ignores one that is open or not
 // empty.
-func (t tree) RemoveOrphan(ctx context.Context, key string, e fileshare.Entry) error {
+func (p protocol) RemoveOrphan(ctx context.Context, key string, e fileshare.Entry) error {
 	if e.Claims {
-		flags, err := t.ReadDir(ctx, fileshare.Place{Path: key}, func(string) bool { return true })
+		flags, err := p.ReadDir(ctx, fileshare.Place{Path: key}, func(string) bool { return true })
 		if err != nil && backends.KindOf(missing("sweep", key, err)) != backends.NotExist {
 			return err
 		}
 		for _, flag := range flags {
-			if err := t.RemoveOrphan(ctx, path.Join(key, flag.Name), fileshare.Entry{}); err != nil {
+			if err := p.RemoveOrphan(ctx, path.Join(key, flag.Name), fileshare.Entry{}); err != nil {
 				return err
 			}
 		}
 	}
-	s, err := t.b.pool.get(ctx)
-	if err != nil {
-		return err
-	}
-	err = removePath(ctx, s, key)
+	err := p.remove(ctx, key)
 	if errors.Is(err, fs.ErrNotExist) || elsewhere(err) || status(err) == statusNotEmpty {
 		return nil
 	}
 	return err
 }
 
-func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.b.prune(ctx, dir.Path) }
+func (p protocol) Prune(ctx context.Context, dir fileshare.Place) {
+	fileshare.Prune(dir.Path, "", func(dir string) error { return p.remove(ctx, dir) })
+}
 
 // Tags of reparse points that are links. Readers can ignore other tags, such as those of
 // deduplicated files.
@@ -143,7 +127,7 @@ func readDir(ctx context.Context, share *smb2.Share, dir string, wanted func(nam
 	for pause := time.Millisecond; ; {
 		infos, err := f.Readdir(1024)
 		if err != nil && status(err) != 0 {
-			if info, serr := statFile(f); serr == nil && !info.IsDir() {
+			if info, serr := statFile(f); serr == nil && !info.Type.IsDir() {
 				return nil, fs.ErrNotExist // servers return various errors for listing a file
 			}
 		}

@@ -2,9 +2,10 @@ package smb
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -17,52 +18,71 @@ import (
 
 // Backend is a share as a store. Its methods are safe for concurrent use.
 type Backend struct {
+	*fileshare.Share
 	pool  *pool
 	extra chan struct{} // one token per chunk beyond the first of a stream
-	left  backends.Orphans
 
 	mu      sync.Mutex // guards the fields below
 	handles map[string]map[*handle]bool
 	gates   map[string]*exclusive
 }
 
-var (
-	_ backends.Backend     = (*Backend)(nil)
-	_ backends.PartCreator = (*Backend)(nil)
-	_ backends.KeyChecker  = (*Backend)(nil)
-)
+var _ backends.Backend = (*Backend)(nil)
 
 func newBackend(d *dialer) *Backend {
-	return &Backend{
+	b := &Backend{
 		pool: newPool(d), extra: make(chan struct{}, extraFar),
 		handles: make(map[string]map[*handle]bool), gates: make(map[string]*exclusive),
 	}
+	b.Share = fileshare.New(protocol{b}, fileshare.Config{ChunkSize: chunkSize, Window: window, Budget: extraChunks{b}, PartSize: partSize})
+	return b
 }
+
+// chunkSize is the payload of one request. Servers accept twice as much, but that is not faster. A
+// chunk costs memory twice: in fileshare and in the receive buffer of the library, which doubles
+// when it decrypts.
+const chunkSize = 512 << 10
+
+// window limits the chunks in flight of one stream. The first one is always available; the others
+// share the extra chunks of the Backend.
+const window = 8
 
 // parallelism is the recommended number of streams. It leaves some transfers of the sessions to
 // extra chunks, so that a few streams also fill them. A distant server gets more extra chunks: much
 // is in flight then, and few received chunks wait in memory.
 const parallelism, extraNear, extraFar = 10, 4, 12
 
+// partSize is the number of bytes in one stream.
+const partSize = 8 << 20
+
+// extraChunks is the budget for chunks beyond the first of a stream.
+type extraChunks struct{ b *Backend }
+
+func (e extraChunks) Acquire() bool {
+	if !e.b.pool.far.Load() && len(e.b.extra) >= extraNear {
+		return false // a race may allow one more, which does no harm
+	}
+	select {
+	case e.b.extra <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e extraChunks) Release() { <-e.b.extra }
+
 // Capabilities implements backends.Backend.
 func (b *Backend) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
-		Parallelism: parallelism, PartSize: 8 << 20,
+		Parallelism: parallelism, PartSize: partSize,
 	}
 }
 
-// Close implements backends.Backend. It removes the temporary files of failed writes.
-func (b *Backend) Close() error {
-	b.left.SweepAtClose(b.removeOrphan)
-	b.pool.Close()
-	return nil
-}
-
-// describe returns the object for a file.
-func describe(key string, info *smb2.FileStat) backends.Object {
-	return attributes(info).Object(tree{}, key)
-}
+func (protocol) Classify(op, key string, err error) error { return classify(op, key, err) }
+func (protocol) Same(a, b backends.Version) bool          { return sameVersion(a, b) }
+func (p protocol) Close()                                 { p.b.pool.Close() }
 
 // sameVersion reports whether two versions match. Servers without file ids send id 0 in listings
 // (MS-FSCC). In that case only size and modification time are compared.
@@ -84,52 +104,32 @@ func sameVersion(a, b backends.Version) bool {
 // noID is the suffix of a version with an unknown file id.
 const noID = "-0"
 
-// CheckKey implements backends.KeyChecker.
-func (b *Backend) CheckKey(key string) error {
-	return checkKey("create", key, b.pool.dialer.mapped)
-}
-
-// Stat implements backends.Source.
-func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := fileshare.CheckCall(ctx, b.tree(), "stat", key); err != nil {
-		return backends.Object{}, err
-	}
-	s, err := b.pool.get(ctx)
+// Stat returns the attributes of a name. It waits while this process displaces the file.
+func (p protocol) Stat(ctx context.Context, name string) (fileshare.Info, error) {
+	s, err := p.b.pool.get(ctx)
 	if err != nil {
-		return backends.Object{}, err
+		return fileshare.Info{}, err
 	}
-	info, err := b.statKey(ctx, s, key)
-	if err != nil {
-		return backends.Object{}, missing("stat", key, err)
+	if err := p.b.enter(ctx, name); err != nil {
+		return fileshare.Info{}, err
 	}
-	if err := attributes(info).Regular("stat", key); err != nil {
-		return backends.Object{}, err
-	}
-	return describe(key, info), nil
-}
-
-// statKey returns the attributes of a key. It waits while this process displaces the file.
-func (b *Backend) statKey(ctx context.Context, s *session, key string) (*smb2.FileStat, error) {
-	if err := b.enter(ctx, key); err != nil {
-		return nil, err
-	}
-	return statPath(ctx, s, key)
+	return statPath(ctx, s, name)
 }
 
 // statPath returns the attributes of a name. It opens the file, because only an open file reports
 // its id.
-func statPath(ctx context.Context, s *session, name string) (info *smb2.FileStat, err error) {
+func statPath(ctx context.Context, s *session, name string) (info fileshare.Info, err error) {
 	err = patiently(ctx, busy, func() error {
-		info, err = call(ctx, s, func(share *smb2.Share) (*smb2.FileStat, error) { return statShared(share, name) }, nil)
+		info, err = call(ctx, s, func(share *smb2.Share) (fileshare.Info, error) { return statShared(share, name) }, nil)
 		return err
 	})
 	return info, err
 }
 
-func statShared(share *smb2.Share, name string) (*smb2.FileStat, error) {
+func statShared(share *smb2.Share, name string) (fileshare.Info, error) {
 	f, err := share.Open(name)
 	if err != nil {
-		return nil, err
+		return fileshare.Info{}, err
 	}
 	defer f.Close() // read-only
 	return statFile(f)
@@ -138,7 +138,7 @@ func statShared(share *smb2.Share, name string) (*smb2.FileStat, error) {
 // statFile returns the attributes of an open file. The library requests responses of 1 MiB even
 // when it has fewer credits, which the server rejects with STATUS_INVALID_PARAMETER. statFile
 // retries, because credits are returned when other calls end.
-func statFile(f *smb2.File) (*smb2.FileStat, error) {
+func statFile(f *smb2.File) (fileshare.Info, error) {
 	for pause := time.Millisecond; ; pause *= 2 {
 		info, err := f.Stat()
 		if status(err) == statusInvalidParameter && pause < 2*time.Second {
@@ -146,9 +146,9 @@ func statFile(f *smb2.File) (*smb2.FileStat, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return fileshare.Info{}, err
 		}
-		return info.(*smb2.FileStat), nil
+		return attributes(info.(*smb2.FileStat)), nil
 	}
 }
 
@@ -188,24 +188,26 @@ func (b *Backend) displace(ctx context.Context, key string, worth func(error) bo
 	})
 }
 
-// Delete implements backends.Sink. It also removes directories that become empty.
-func (b *Backend) Delete(ctx context.Context, key string) error {
-	if err := fileshare.CheckCall(ctx, b.tree(), "delete", key); backends.KindOf(err) == backends.NotExist {
-		return nil // no object has such a key
-	} else if err != nil {
-		return err
+// Mkdir reports a parent that is being removed as missing.
+func (p protocol) Mkdir(ctx context.Context, name string) error {
+	err := p.run(ctx, func(share *smb2.Share) error { return share.Mkdir(name, 0o755) })
+	return vanishing(err)
+}
+
+// vanishing adds fs.ErrNotExist to the error for a name that is being removed.
+func vanishing(err error) error {
+	if status(err) == statusDeletePending {
+		return errors.Join(err, fs.ErrNotExist)
 	}
-	s, err := b.pool.get(ctx)
+	return err
+}
+
+// Delete lets go of the file first.
+func (p protocol) Delete(ctx context.Context, key string) error {
+	s, err := p.b.pool.get(ctx)
 	if err != nil {
 		return err
 	}
-	if err := missing("delete", key, b.remove(ctx, s, key)); backends.KindOf(err) != backends.NotExist {
-		return err
-	}
-	return nil
-}
-
-func (b *Backend) remove(ctx context.Context, s *session, key string) error {
 	info, err := call(ctx, s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(key) }, nil)
 	if err != nil && !busy(err) {
 		return err
@@ -213,26 +215,27 @@ func (b *Backend) remove(ctx context.Context, s *session, key string) error {
 	if err == nil && info.IsDir() {
 		return nil // not an object
 	}
-	err = b.displace(ctx, key, busy, func() error { return removePath(ctx, s, key) })
-	if err != nil {
+	return p.b.displace(ctx, key, busy, func() error { return p.remove(ctx, key) })
+}
+
+func (p protocol) Remove(ctx context.Context, name string) error {
+	if err := p.remove(ctx, name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	b.prune(ctx, path.Dir(key))
 	return nil
 }
 
-func removePath(ctx context.Context, s *session, name string) error {
-	_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) { return struct{}{}, share.Remove(name) }, nil)
-	return err
+// remove removes a file or an empty directory.
+func (p protocol) remove(ctx context.Context, name string) error {
+	return p.run(ctx, func(share *smb2.Share) error { return share.Remove(name) })
 }
 
-// prune removes dir and its parents as long as they are empty.
-func (b *Backend) prune(ctx context.Context, dir string) {
-	fileshare.Prune(dir, "", func(dir string) error {
-		s, err := b.pool.get(ctx)
-		if err != nil {
-			return err
-		}
-		return removePath(ctx, s, dir)
-	})
+// run runs a call that returns an error alone.
+func (p protocol) run(ctx context.Context, f func(*smb2.Share) error) error {
+	s, err := p.b.pool.get(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, s, func(share *smb2.Share) (struct{}, error) { return struct{}{}, f(share) }, nil)
+	return err
 }

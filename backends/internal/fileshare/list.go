@@ -24,9 +24,10 @@ func List(ctx context.Context, t Tree, prefix string) iter.Seq2[backends.Object,
 			return
 		}
 		l := &lister{ctx: ctx, tree: t, prefix: prefix, yield: yield}
-		if place, err := t.Locate(ctx, dir); err == nil {
+		place, err := t.Locate(ctx, dir)
+		if err == nil {
 			l.dir(place)
-		} else if err = t.Missing("list", dir, err); backends.KindOf(err) != backends.NotExist {
+		} else if missing, err := isMissing(t, "list", dir, err); !missing {
 			yield(backends.Object{}, err)
 		}
 	}
@@ -49,8 +50,8 @@ func (l *lister) dir(dir Place) bool {
 	defer func() { l.within = l.within[:len(l.within)-1] }()
 	entries, err := l.entries(dir)
 	if err != nil {
-		err = l.tree.Missing("list", dir.Path, err)
-		if backends.KindOf(err) == backends.NotExist {
+		missing, err := isMissing(l.tree, "list", dir.Path, err)
+		if missing {
 			if len(l.within) > 1 { // the top directory may never have existed
 				backends.Skip(l.ctx, backends.Skipped{Key: dir.Path + "/", What: "a directory", Vanished: true})
 			}
@@ -115,7 +116,8 @@ func (l *lister) follow(key string, e Entry) (_ Entry, skipped string, err error
 	if e.Type&fs.ModeSymlink != 0 {
 		target, err := l.tree.Follow(l.ctx, key, e)
 		if err != nil {
-			if backends.KindOf(l.tree.Missing("stat", key, err)) == backends.NotExist {
+			missing, err := isMissing(l.tree, "stat", key, err)
+			if missing {
 				return e, "a link that leads nowhere", nil
 			}
 			return e, "", err

@@ -21,7 +21,8 @@ func Sweep(ctx context.Context, t Tree, prefix string, over func(backends.Orphan
 		s := &sweeper{ctx, t, prefix, over}
 		_, err = s.dir(place)
 	}
-	if err = t.Missing("sweep", prefix, err); err != nil && backends.KindOf(err) == backends.NotExist {
+	missing, err := isMissing(t, "sweep", prefix, err)
+	if missing {
 		return nil
 	}
 	return err
@@ -47,7 +48,8 @@ func (s *sweeper) dir(dir Place) (empty bool, err error) {
 			!s.tree.Reserved(name) && (strings.HasPrefix(key, s.prefix) || strings.HasPrefix(s.prefix, key+"/"))
 	})
 	if err != nil {
-		if backends.KindOf(s.tree.Missing("sweep", dir.Path, err)) == backends.NotExist {
+		missing, err := isMissing(s.tree, "sweep", dir.Path, err)
+		if missing {
 			err = nil // already removed
 		}
 		return false, err

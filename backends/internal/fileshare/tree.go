@@ -106,3 +106,15 @@ func Prune(dir, base string, remove func(dir string) error) {
 		}
 	}
 }
+
+// isMissing classifies an error of a call that looks up a file, and reports whether there is none. An
+// error that is classified already comes from opening a session: a missing share is not a missing
+// file.
+func isMissing(t Tree, op, key string, err error) (bool, error) {
+	var done *backends.Error
+	if err == nil || errors.As(err, &done) {
+		return false, err
+	}
+	err = t.Missing(op, key, err)
+	return backends.KindOf(err) == backends.NotExist, err
+}

@@ -1,0 +1,93 @@
+package fileshare
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// A Protocol makes the calls of a file protocol for a [Share]. Names are paths below the root of the
+// tree. Its methods are safe for concurrent use, return when ctx ends, and return errors as the
+// library has them, where errors.Is recognises [io/fs.ErrNotExist] and [io/fs.ErrExist].
+type Protocol interface {
+	Tree
+	// Classify converts an error of any call to a [backends.Error]. It returns nil,
+	// [backends.Error] and [backends.LocalError] as they are.
+	Classify(op, key string, err error) error
+	// Same reports whether two versions may be of the same file with the same contents.
+	Same(a, b backends.Version) bool
+
+	// Stat returns the attributes of a file, and of its target if it is a link.
+	Stat(ctx context.Context, name string) (Info, error)
+	// Open opens an object for reading. whole reports that a single request reads all of it.
+	Open(ctx context.Context, obj backends.Object, whole bool) (File, error)
+	// Create creates a file that must not exist, and opens it for writing. If the caller has left by
+	// then, it removes the file again. The error is fs.ErrNotExist if the directory is missing.
+	Create(ctx context.Context, name string) (File, error)
+	// Reopen opens an existing file for writing.
+	Reopen(ctx context.Context, name string) (File, error)
+	// Mkdir creates a directory. The error is fs.ErrNotExist if its parent is missing.
+	Mkdir(ctx context.Context, name string) error
+	// Delete removes the object of a key. A directory is not an object and stays.
+	Delete(ctx context.Context, key string) error
+	// Remove removes a file of this process. A missing one is not an error.
+	Remove(ctx context.Context, name string) error
+	// Publish gives the temporary file of an upload the name of its key, under the conditions of
+	// its options. If the response to an earlier request was lost, it recognises its own file under
+	// the key and succeeds.
+	Publish(ctx context.Context, u *Upload) error
+
+	// Close ends all sessions.
+	Close()
+}
+
+// A File is an open file. Its methods are safe for concurrent use. ReadAt and WriteAt need not be
+// interruptible: they run in goroutines of their own.
+type File interface {
+	// ReadAt fails with [ErrClosed] if the protocol closed the file to replace it. A stream then
+	// opens it again and continues.
+	io.ReaderAt
+	io.WriterAt
+	// Err returns why the session of the file has ended, as a [LostError], or nil. Data that was
+	// written in a session that has ended may be lost unless Finish succeeded.
+	Err() error
+	// Stat returns the attributes of the open file.
+	Stat(ctx context.Context) (Info, error)
+	// Final returns the attributes of the file after its last bytes were read. It may close the
+	// file.
+	Final(ctx context.Context) (Info, error)
+	// Finish makes what was written durable, closes the file and returns its attributes.
+	Finish(ctx context.Context) (Info, error)
+	// Discard closes a temporary file and removes it. A missing one is not an error.
+	Discard(ctx context.Context) error
+	// Close closes the file in the background, after its pending requests. It may be called at any
+	// time and any number of times.
+	Close()
+}
+
+// ErrClosed reports that a file was closed while it was used.
+var ErrClosed = errors.New("the file was closed")
+
+// Config describes how a [Share] uses its protocol.
+type Config struct {
+	// ChunkSize is the payload of one ReadAt or WriteAt.
+	ChunkSize int
+	// Window limits the chunks in flight of one stream.
+	Window int
+	// Budget, if not nil, limits the chunks beyond the first of all streams together.
+	Budget Budget
+	// PartSize is that of the Capabilities.
+	PartSize int64
+	// SpreadParts opens the file for each part of a large object, so that its parts use all
+	// sessions.
+	SpreadParts bool
+}
+
+// A Budget limits the chunks in flight. It is safe for concurrent use.
+type Budget interface {
+	// Acquire reports whether one more chunk may be in flight. After true, Release follows.
+	Acquire() bool
+	Release()
+}
