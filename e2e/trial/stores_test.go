@@ -40,6 +40,7 @@ var stores = []stored{
 	{"nfs-4.1", "nfs", startNFS("4.1")},
 	{"nfs-3", "nfs", startNFS("3")},
 	{"hdfs", "hdfs", startHDFS},
+	{"sftp", "sftp", startSSHD},
 }
 
 // wanted reports whether a store is one of those that STAGER_TRIAL_STORES names, if it names
@@ -140,6 +141,14 @@ func startHDFS(t *testing.T) (store, error) {
 		out, err := h.Command(ctx, "org.apache.hadoop.fs.FsShell", "-ls", "-R", "-C", "/").Output()
 		return strings.Fields(string(out)), err
 	}, ""}, nil
+}
+
+func startSSHD(t *testing.T) (store, error) {
+	s, err := servers.StartSSHD(t.Context(), servers.SSHDOptions{})
+	if err != nil {
+		return store{}, err
+	}
+	return store{s, func(dir string) string { return "sftp://" + s.Address + s.Dir + "/" + dir + "/" }, filesBelow(s.Dir), ""}, nil
 }
 
 // filesBelow lists files as they lie on the server's disk.
