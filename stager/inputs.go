@@ -14,6 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/download"
+	"github.com/stager-dev/stager/stager/internal/catalogue"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
@@ -23,14 +24,15 @@ import (
 type input struct {
 	spec plan.Input
 
-	mu       sync.Mutex         // guards all below
-	stores   []*backends.Store  // one per source
-	manifest plan.Manifest      // windows only
-	window   *window.Window     // nil until the source is listed
-	progress *download.Progress // prefetch only
-	fetched  bool               // the prefetch is complete
-	absent   error              // why an optional input is absent; it counts as ready
-	err      error              // the input has failed
+	mu       sync.Mutex             // guards all below
+	stores   []*backends.Store      // one per source
+	manifest plan.Manifest          // windows only
+	listed   []*catalogue.Catalogue // the files of manifest
+	window   *window.Window         // nil until the source is listed
+	progress *download.Progress     // prefetch only
+	fetched  bool                   // the prefetch is complete
+	absent   error                  // why an optional input is absent; it counts as ready
+	err      error                  // the input has failed
 }
 
 func newInput(spec plan.Input) *input { return &input{spec: spec} }
@@ -80,6 +82,9 @@ func (in *input) close() (err error) {
 	}
 	for _, store := range in.stores {
 		err = errors.Join(err, store.Close())
+	}
+	for _, listed := range in.listed {
+		err = errors.Join(err, listed.Close())
 	}
 	return err
 }
@@ -203,7 +208,11 @@ func listing(spec plan.Input) plan.Listing {
 
 func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
 	spec, shard := in.spec, d.cfg.Shard
-	m, from, err := d.manifest(ctx, spec, stores)
+	m, from, err := d.manifest(ctx, in, stores)
+	if err != nil {
+		return err
+	}
+	scratch, err := in.listedOnDisk()
 	if err != nil {
 		return err
 	}
@@ -213,14 +222,21 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	if err := m.CheckParts(shard, spec.Order.Equalize); err != nil {
 		return err
 	}
-	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
+	parts, err := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
+	if err != nil {
+		return err
+	}
+	digest, err := plan.Digest(m, spec.Order, plan.Shard{})
+	if err != nil {
+		return err
+	}
 	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))
 	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), CountOwn: true, MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
-		Items: items(spec, m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
+		Items: items{spec, m}, Scratch: scratch, Manifest: digest, Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
 		Fetcher: fetcher, Write: disk.Write(spec.Write), OnBad: onBad(spec.Window.OnBad),
 		Log: d.log, Metrics: d.windowMetrics,
@@ -235,7 +251,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		}
 		in.setWindow(w)
 		d.noteChange()
-		d.log.Info("window open", "input", spec.Name, "shards", len(cfg.Items), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
+		d.log.Info("window open", "input", spec.Name, "shards", cfg.Items.Len(), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
 		err = d.runAndReport(ctx, w)
 		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
 			return w.Skipped() // training continued without them
@@ -248,6 +264,20 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 			return err
 		}
 	}
+}
+
+// listedOnDisk returns the bytes of disk that the lists of the input's objects take.
+func (in *input) listedOnDisk() (sum int64, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, listed := range in.listed {
+		n, err := listed.OnDisk()
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // onBad returns the window's policy for bad positions, from the plan.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/download"
+	"github.com/stager-dev/stager/stager/internal/catalogue"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window"
@@ -27,17 +29,18 @@ const (
 
 // manifest lists the sources of a window and reads the files that its order needs: a list of names,
 // an index. These files are not data, even if they lie among the data.
-func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backends.Store) (m plan.Manifest, from []download.From, err error) {
+func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store) (m plan.Manifest, from []download.From, err error) {
+	spec := in.spec
 	var parts []plan.Manifest
 	var shares []plan.Share
 	for i, source := range spec.From() {
-		part, err := d.list(ctx, spec, source, stores[i])
+		part, err := d.list(ctx, in, source, stores[i])
 		if err != nil {
 			return m, nil, err
 		}
 		parts = append(parts, part)
-		shares = append(shares, plan.Share{Source: stores[i].Name(), Objects: len(part.Objects), Weight: source.Weight})
-		from = append(from, download.From{Store: stores[i], Objects: len(part.Objects)})
+		shares = append(shares, plan.Share{Source: stores[i].Name(), Objects: part.Len(), Weight: source.Weight})
+		from = append(from, download.From{Store: stores[i], Objects: part.Len()})
 	}
 	if len(spec.Sources) == 0 {
 		m = parts[0]
@@ -50,7 +53,8 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backen
 }
 
 // list returns the manifest of one source.
-func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, store *backends.Store) (m plan.Manifest, err error) {
+func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store) (m plan.Manifest, err error) {
+	spec := in.spec
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
 	counts := classes || spec.Order.Equal()
@@ -68,21 +72,27 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 		}
 		return beside
 	}
+	listed := catalogue.NewWriter(func() (*os.File, error) { return disk.Scratch(spec.Path) })
+	defer func() { err = errors.Join(err, listed.Abort()) }()
+	add := listed.Add
+	if grouped {
+		add = groups.Add
+	}
 	for obj, err := range chosen.Objects(ctx, store) {
-		if err != nil {
-			return m, err
+		if err == nil {
+			err = add(obj)
 		}
-		if !grouped {
-			m.Objects = append(m.Objects, obj)
-		} else if err := groups.Add(obj); err != nil {
+		if err != nil {
 			return m, err
 		}
 	}
 	if grouped {
 		m = groups.Manifest()
+	} else if m.Objects, err = in.keep(listed); err != nil {
+		return m, err
 	}
 	if spec.Order.By == plan.ByList {
-		all := len(m.Objects)
+		all := m.Len()
 		err := d.readAside(ctx, source, store, "list", spec.Order.List, func(text []byte) (err error) {
 			m, err = m.Arrange(bytes.NewReader(text))
 			return err
@@ -90,8 +100,8 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 		if err != nil {
 			return m, err
 		}
-		if out := all - len(m.Objects); out > 0 {
-			d.log.Info("list does not contain all objects of the source, skipping the others", "input", spec.Name, "named", len(m.Objects), "out", out)
+		if out := all - m.Len(); out > 0 {
+			d.log.Info("list does not contain all objects of the source, skipping the others", "input", spec.Name, "named", m.Len(), "out", out)
 		}
 	}
 	var index plan.Index
@@ -109,6 +119,18 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 		return m, err
 	}
 	return m, m.Count(&index, classes)
+}
+
+// keep finishes a list of objects, which close releases.
+func (in *input) keep(list *catalogue.Writer) (*catalogue.Catalogue, error) {
+	listed, err := list.Finish()
+	if err != nil {
+		return nil, err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.listed = append(in.listed, listed)
+	return listed, nil
 }
 
 // readAside reads a file that the plan names besides its data: an object of the source, or a URL,
@@ -142,10 +164,14 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 }
 
 // readBeside reads the metadata file of each listed shard.
-func readBeside(ctx context.Context, store *backends.Store, shards []backends.Object, besides map[string]backends.Object, index *plan.Index) error {
+func readBeside(ctx context.Context, store *backends.Store, shards plan.Objects, besides map[string]backends.Object, index *plan.Index) error {
 	var mu sync.Mutex // guards index
 	pool, ctx := backends.NewWorkerPool(ctx, store.Connections)
-	for _, shard := range shards {
+	for i := range shards.Len() {
+		shard, err := shards.At(i)
+		if err != nil {
+			return errors.Join(err, pool.Wait())
+		}
 		obj, there := besides[plan.Beside(shard.Key)]
 		if !there {
 			continue // Count reports it
@@ -166,29 +192,39 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 	return pool.Wait()
 }
 
-// items converts a manifest's objects to items of a window.
-func items(spec plan.Input, m plan.Manifest) []window.Item {
-	items := make([]window.Item, len(m.Objects))
-	for i, obj := range m.Objects {
-		items[i] = window.Item{
-			Name: itemName(spec, obj), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
-			Tree: m.Members != nil,
-		}
-		items[i].Beside = disk.Beside(items[i].Name, obj.Size)
-		if m.Members != nil {
-			items[i].Beside += treeRoom + besides(m.Members[i])
-		} else {
-			items[i].Beside += disk.Room(obj.Size) - obj.Size
-		}
-		if room := spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
-			items[i].Tree, items[i].UpTo, items[i].Size, items[i].Digest = true, true, room, ""
-			items[i].Beside = disk.Beside(items[i].Name, room) + treeRoom + download.SpareNames
-		}
-		if m.Counts != nil {
-			items[i].Samples = m.Counts[i].Samples
-		}
+// items are a manifest's objects as items of a window.
+type items struct {
+	spec plan.Input
+	m    plan.Manifest
+}
+
+// Len implements [window.Items].
+func (x items) Len() int { return x.m.Len() }
+
+// Item implements [window.Items].
+func (x items) Item(i int) (window.Item, error) {
+	obj, err := x.m.Objects.At(i)
+	if err != nil {
+		return window.Item{}, err
 	}
-	return items
+	item := window.Item{
+		Name: itemName(x.spec, obj), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
+		Tree: x.m.Members != nil,
+	}
+	item.Beside = disk.Beside(item.Name, obj.Size)
+	if x.m.Members != nil {
+		item.Beside += treeRoom + besides(x.m.Members[i])
+	} else {
+		item.Beside += disk.Room(obj.Size) - obj.Size
+	}
+	if room := x.spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
+		item.Tree, item.UpTo, item.Size, item.Digest = true, true, room, ""
+		item.Beside = disk.Beside(item.Name, room) + treeRoom + download.SpareNames
+	}
+	if x.m.Counts != nil {
+		item.Samples = x.m.Counts[i].Samples
+	}
+	return item, nil
 }
 
 // treeRoom is the disk space of a tree besides its contents: its directory, the directory of its
@@ -222,19 +258,20 @@ type parts struct {
 	log   *slog.Logger
 	spec  plan.OrderSpec
 	m     plan.Manifest
-	whole func(epoch int) []int
+	whole func(epoch int) []int32
 	node  plan.Shard
 
 	mu     sync.Mutex // guards ending
 	ending map[int]plan.Part
 }
 
-func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.Shard) *parts {
-	return &parts{log: log, spec: spec, m: m, whole: plan.Order(spec, m), node: node, ending: make(map[int]plan.Part)}
+func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.Shard) (*parts, error) {
+	whole, err := plan.Order(spec, m)
+	return &parts{log: log, spec: spec, m: m, whole: whole, node: node, ending: make(map[int]plan.Part)}, err
 }
 
 // order returns the order of all nodes for the window, which selects the node's positions itself.
-func (p *parts) order(epoch int) []int {
+func (p *parts) order(epoch int) []int32 {
 	order := p.whole(epoch)
 	if !p.spec.Equal() {
 		return order
@@ -267,15 +304,24 @@ func (d *Daemon) quality(name string, report []window.Delivery) (plan.Quality, e
 	in.mu.Lock()
 	m := in.manifest
 	in.mu.Unlock()
-	index := make(map[string]int, len(m.Objects))
-	for i, obj := range m.Objects {
-		index[itemName(in.spec, obj)] = i
+	index := make(map[string]int, len(report)) // of what was delivered
+	for _, was := range report {
+		index[was.Name] = -1
+	}
+	for i := range m.Len() {
+		obj, err := m.Objects.At(i)
+		if err != nil {
+			return plan.Quality{}, err
+		}
+		if name := itemName(in.spec, obj); index[name] < 0 {
+			index[name] = i
+		}
 	}
 	slices.SortStableFunc(report, func(a, b window.Delivery) int { return a.Leased.Compare(b.Leased) })
-	var delivered []int
+	var delivered []int32
 	for _, was := range report {
-		if i, known := index[was.Name]; known && was.Skipped == "" {
-			delivered = append(delivered, i)
+		if i, known := index[was.Name]; known && i >= 0 && was.Skipped == "" {
+			delivered = append(delivered, int32(i))
 		}
 	}
 	return m.Quality(delivered, in.spec.Order.Over), nil

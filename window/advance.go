@@ -39,7 +39,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 	w.moveLocked(e, Quarantined, reason)
 	w.note()
-	bad := &BadItemError{w.cfg.Items[e.item].Name, e.epoch, e.pos, reason, cause}
+	bad := &BadItemError{e.of.Name, e.epoch, e.pos, reason, cause}
 	w.troubleLocked("shard cannot be delivered", bad)
 	if w.cfg.OnBad == BadFail {
 		if w.failed == nil {

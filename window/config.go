@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -28,18 +27,6 @@ const (
 	// of it is there.
 	ReleaseNever Release = "never"
 )
-
-// Item is one shard of the plan.
-type Item struct {
-	Name    string // a safe file name of at most 200 bytes
-	Size    int64  // in bytes, on disk; of a tree, the sum of disk.Room of its files
-	Tree    bool   // a directory of files; requires a TreeFetcher
-	Beside  int64  // bytes on disk beyond Size: the rest of its last block, directories, names
-	UpTo    bool   // a tree may take less than Size; the difference is released once it is fetched
-	Samples int    // 0 if unknown
-	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
-	Version string // of the source; a fetch resumes only with the same version
-}
 
 // Fetcher fetches items.
 type Fetcher interface {
@@ -112,11 +99,14 @@ type Config struct {
 	Reattach     time.Duration // how long unused leases survive a restart; default 30 s
 
 	Epochs int // 0: unlimited, as with ReleaseRolling
-	Items  []Item
+	Items  Items
 	// Order returns the items of an epoch, counted from 0, as indexes of Items. It covers all
 	// nodes; Nobody marks a position that no node delivers. It must return the same order each
-	// time, and may take long. nil: as listed.
-	Order func(epoch int) []int
+	// time, in a new slice, and may take long. nil: as listed.
+	Order func(epoch int) []int32
+	// Scratch is the number of bytes that files without a name, such as a list of the items, take
+	// on the same disk. With CountOwn they count as the window's own files.
+	Scratch int64
 	// More continues an epoch's order where Order ended, for plans that are not known in advance.
 	// The window calls it for the next item once all items before it are reserved, in one call at a
 	// time. A call may block until its context ends with Run. The items are appended to Items in
@@ -150,6 +140,8 @@ type Config struct {
 	Metrics *Metrics     // nil: not exported
 
 	unsynced bool // for tests without a loss of power: skips fsync
+
+	extent extent // of Items, set by defaults
 }
 
 // defaults checks the configuration and sets the defaults.
@@ -160,6 +152,9 @@ func (c *Config) defaults() error {
 	set(&c.Reattach, 30*time.Second)
 	set(&c.Parallel, 4)
 	set(&c.OnBad, BadFail)
+	if c.Items == nil {
+		c.Items = List(nil)
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -167,11 +162,14 @@ func (c *Config) defaults() error {
 		c.Metrics = NewMetrics(nil)
 	}
 	if c.Order == nil {
-		listed := make([]int, len(c.Items))
-		for i := range listed {
-			listed[i] = i
+		n := c.Items.Len()
+		c.Order = func(int) []int32 {
+			listed := make([]int32, n)
+			for i := range listed {
+				listed[i] = int32(i)
+			}
+			return listed
 		}
-		c.Order = func(int) []int { return listed }
 	}
 	if c.Waits == nil {
 		c.Waits = func() Cause { return CauseBackend }
@@ -197,7 +195,7 @@ func (c *Config) defaults() error {
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
 	case c.More != nil && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone):
 		return errors.New("a growing plan requires release lease or unlink, and no reuse")
-	case len(c.Items) == 0 && c.More == nil:
+	case c.Items.Len() == 0 && c.More == nil:
 		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
 	case c.Groups < 0 || c.Groups > mostGroups:
 		return fmt.Errorf("%d groups of readers are too many: at most %d are allowed", c.Groups, mostGroups)
@@ -212,36 +210,15 @@ func (c *Config) defaults() error {
 	case ReleaseRolling:
 		c.Epochs = 0 // unlimited
 	}
-	for _, item := range c.Items {
-		if err := item.check(); err != nil {
-			return err
-		}
-		if _, can := c.Fetcher.(TreeFetcher); item.Tree && !can {
-			return fmt.Errorf("item %s is a directory, and the Fetcher does not implement TreeFetcher", item.Name)
-		}
+	if err := c.measureItems(); err != nil {
+		return err
 	}
 	return c.budget()
 }
 
-// room returns the number of bytes that an item takes of the budget.
-func (i Item) room() int64 { return i.Size + i.Beside }
-
-func (i Item) check() error {
-	switch {
-	case i.Name == "" || len(i.Name) > 200 || strings.ContainsAny(i.Name, "/\x00\n"):
-		return fmt.Errorf("%q cannot be an item's name: 1 to 200 bytes without \"/\"", i.Name)
-	case i.Size < 0 || i.Beside < 0:
-		return fmt.Errorf("item %s has an invalid size: %d bytes and %d extra bytes", i.Name, i.Size, i.Beside)
-	}
-	return nil
-}
-
 // budget returns a *BudgetError if Size is too small to work.
 func (c *Config) budget() error {
-	var largest, total int64
-	for _, item := range c.Items {
-		largest, total = max(largest, item.room()), total+item.room()
-	}
+	largest, total := c.extent.room, c.extent.total
 	own := c.leastOwn()
 	need := max(largest, c.MinReady.Bytes)
 	comfortable := max(need, min(total, 2*int64(c.Parallel)*largest))

@@ -84,7 +84,7 @@ func (c *Cursor) check() error {
 }
 
 // spans returns the finished positions of an order that this node owns.
-func (w *Window) spans(order []int, settled func(pos int) bool) (spans []Span) {
+func (w *Window) spans(order []int32, settled func(pos int) bool) (spans []Span) {
 	open := false
 	for pos, item := range order {
 		switch {
@@ -320,22 +320,24 @@ type Delivery struct {
 }
 
 // Positions returns an epoch's order for all nodes, as far as it is known. It may take long.
-func (w *Window) Positions(epoch int) (all []Position) {
-	order := w.cfg.Order
+func (w *Window) Positions(epoch int) (all []Position, err error) {
+	order, read := w.cfg.Order, w.cfg.Items.Item
 	if w.cfg.More != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		order = func(epoch int) []int { return w.orders[epoch] }
+		order, read = func(epoch int) []int32 { return w.orders[epoch] }, w.itemLocked
 	}
-	for pos, item := range order(epoch) {
-		if item == Nobody {
+	for pos, index := range order(epoch) {
+		if index == Nobody {
 			continue
 		}
-		all = append(all, w.position(seq{epoch, pos}, item))
+		item, err := read(int(index))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, position(seq{epoch, pos}, item))
 	}
-	return all
+	return all, nil
 }
 
-func (w *Window) position(a seq, item int) Position {
-	return Position{a.epoch, a.pos, w.cfg.Items[item].Name, w.cfg.Items[item].Size}
-}
+func position(a seq, item Item) Position { return Position{a.epoch, a.pos, item.Name, item.Size} }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 		all = append(all, newBench(t, Config{
 			Dir:   dir,
 			Items: items(30, 10), Size: 60, Epochs: 3, Manifest: "m", Part: fmt.Sprintf("%d/%d", i, n),
-			Order: func(epoch int) []int { return rand.New(rand.NewPCG(17, uint64(epoch))).Perm(30) },
+			Order: func(epoch int) []int32 { return permuted(17, epoch, 30) },
 			Owns:  func(pos int) bool { return pos%n == i },
 		}))
 		all[i].idle()
@@ -165,7 +164,7 @@ func linesOf(t *testing.T, report []Delivery) string {
 
 // planned returns the report that the plan requires.
 func planned(b *bench, epoch int) (report []Delivery) {
-	for _, p := range b.Positions(epoch) {
+	for _, p := range b.positions(epoch) {
 		report = append(report, Delivery{Position: p})
 	}
 	return report

@@ -90,7 +90,7 @@ func (f *deepTree) FetchTree(_ context.Context, _ int, in *disk.IncomingTree) er
 	return nil
 }
 
-func deepItems(n int) (list []Item) {
+func deepItems(n int) (list List) {
 	const dirs = deepFiles * deepDirs
 	for i := range n {
 		name := fmt.Sprintf("t%02d", i)
@@ -102,7 +102,7 @@ func deepItems(n int) (list []Item) {
 	return list
 }
 
-func fileItems(n int, size int64) []Item {
+func fileItems(n int, size int64) List {
 	list := items(n, size)
 	for i := range list {
 		list[i].Beside = disk.Room(size) - size + disk.Beside(list[i].Name, size)
@@ -132,8 +132,8 @@ func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 				var said bytes.Buffer
 				cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
 				cfg.Dir, cfg.Input, cfg.Manifest, cfg.Epochs, cfg.CountOwn = filepath.Join(dir, "window"), "train", "p", epochs, true
-				cfg.Fetcher = &fake{items: cfg.Items}
-				if cfg.Items[0].Tree {
+				cfg.Fetcher = &fake{items: listOf(cfg)}
+				if listOf(cfg)[0].Tree {
 					cfg.Fetcher = &deepTree{}
 				}
 				w, err := New(cfg)
@@ -152,8 +152,8 @@ func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 				if got := strings.Count(said.String(), unix.ENOSPC.Error()); got > most {
 					t.Errorf("the disk had room for %d bytes, and was full %d times, want at most %d:\n%s", cfg.Size, got, most, &said)
 				}
-				if s := w.Status(); s.Acknowledged != int64(len(cfg.Items)*epochs) || s.Peak > cfg.Size {
-					t.Errorf("%d of %d were acknowledged, with %d bytes of %d", s.Acknowledged, len(cfg.Items)*epochs, s.Peak, cfg.Size)
+				if s := w.Status(); s.Acknowledged != int64(cfg.Items.Len()*epochs) || s.Peak > cfg.Size {
+					t.Errorf("%d of %d were acknowledged, with %d bytes of %d", s.Acknowledged, cfg.Items.Len()*epochs, s.Peak, cfg.Size)
 				}
 			})
 		}

@@ -50,9 +50,7 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err error) {
 	var took room
 	began := time.Now()
-	w.mu.Lock()
-	item := w.cfg.Items[e.item]
-	w.mu.Unlock()
+	item := e.of
 	in, err := w.open(e, item)
 	w.mu.Lock()
 	e.fetchAt = began
@@ -189,7 +187,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	}
 	kind := failKind(err)
 	w.metrics.fetchFailures.WithLabelValues(kind).Inc()
-	w.troubleLocked("cannot fetch "+w.cfg.Items[e.item].Name, err)
+	w.troubleLocked("cannot fetch "+e.of.Name, err)
 	switch kind {
 	case failDisk:
 		// The disk is at fault, not this file.
@@ -229,7 +227,7 @@ func (w *Window) verifiedLocked(e *entry) {
 
 // stagedLocked returns the journal's data about a file that is in whole/ or published.
 func (w *Window) stagedLocked(e *entry) staged {
-	if w.cfg.Items[e.item].Digest != "" {
+	if e.of.Digest != "" {
 		return staged{"", e.mark}
 	}
 	return staged{e.digest, e.mark}

@@ -49,8 +49,8 @@ func (w *Window) askMore(ctx context.Context, epoch int) {
 	w.growth.asking, w.growth.later = false, errors.Is(err, ErrLater)
 	switch {
 	case err == nil:
-		w.cfg.Items = append(w.cfg.Items, item)
-		w.orders[epoch] = append(w.orders[epoch], len(w.cfg.Items)-1)
+		w.grown = append(w.grown, item)
+		w.orders[epoch] = append(w.orders[epoch], int32(w.itemCountLocked()-1)) // limited by memory
 	case errors.Is(err, io.EOF):
 		w.growth.whole[epoch] = true
 	case w.growth.later, ctx.Err() != nil:

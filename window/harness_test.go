@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // fake is a Fetcher whose bytes depend on the item's number. Its results are scripted per item: one
 // error per fetch, then success.
 type fake struct {
-	items []Item
+	items List
 	hang  chan struct{} // if set, fetches block until it is closed or their context ends
 	// Time to first byte, and time for the rest.
 	silent, flow time.Duration
@@ -114,7 +115,29 @@ func (f *fake) next(item int) error {
 	return errs[0]
 }
 
-func items(n int, size int64) (out []Item) {
+// positions returns an epoch's order for all nodes.
+func (b *bench) positions(epoch int) []Position {
+	b.t.Helper()
+	all, err := b.Positions(epoch)
+	b.ok(err)
+	return all
+}
+
+// permuted returns a permutation of n items.
+func permuted(seed uint64, epoch, n int) (order []int32) {
+	for _, item := range rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n) {
+		order = append(order, int32(item))
+	}
+	return order
+}
+
+// listOf returns the items of a configuration of a test.
+func listOf(cfg Config) List {
+	list, _ := cfg.Items.(List)
+	return list
+}
+
+func items(n int, size int64) (out List) {
 	for i := range n {
 		out = append(out, Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size, Samples: i})
 	}
@@ -147,7 +170,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	if cfg.Manifest == "" {
 		cfg.Manifest = "plan-1"
 	}
-	b := &bench{t: t, fetcher: &fake{items: cfg.Items, script: map[int][]error{}}, cfg: cfg}
+	b := &bench{t: t, fetcher: &fake{items: listOf(cfg), script: map[int][]error{}}, cfg: cfg}
 	b.cfg.Input, b.cfg.Fetcher, b.cfg.unsynced = "train", b.fetcher, true
 	b.open()
 	return b

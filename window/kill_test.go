@@ -29,7 +29,7 @@ func victim(dir string) error {
 		Input: "train", Dir: filepath.Join(dir, "window"), Manifest: "p", Items: items(killShards, 4096),
 		Size: 40 * 4096, Epochs: killEpochs, Reattach: time.Millisecond,
 	}
-	cfg.Fetcher = &fake{items: cfg.Items}
+	cfg.Fetcher = &fake{items: listOf(cfg)}
 	w, err := New(cfg)
 	if err != nil {
 		return err

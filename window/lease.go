@@ -187,7 +187,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 }
 
 func (w *Window) leaseOf(l *lease) Lease {
-	e, item := l.e, w.cfg.Items[l.e.item]
+	e, item := l.e, l.e.of
 	digest := item.Digest
 	if digest == "" {
 		digest = e.digest
@@ -198,7 +198,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
-		Size: e.size, Samples: w.samples(e.seq, e.item), Digest: digest, Attempt: attempt, Skip: w.history[e.seq].used,
+		Size: e.size, Samples: w.samples(e.seq, item.Samples), Digest: digest, Attempt: attempt, Skip: w.history[e.seq].used,
 	}
 }
 

@@ -41,7 +41,7 @@ type model struct {
 const modelEpochs = 8
 
 func newModel(t *testing.T, rt *rapid.T) *model {
-	var list []Item
+	var list List
 	for i := range rapid.IntRange(1, 8).Draw(rt, "items") {
 		item := Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))}
 		if item.Tree = rapid.Bool().Draw(rt, "tree"); item.Tree {
@@ -60,12 +60,12 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		AnyOrder: rapid.Bool().Draw(rt, "any order"),
 		Groups:   rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
 		Reuse:    rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
-		Order: func(epoch int) []int {
-			order := make([]int, len(list))
+		Order: func(epoch int) []int32 {
+			order := make([]int32, len(list))
 			for i := range order {
-				order[i] = (i*7 + epoch) % len(list)
+				order[i] = int32((i*7 + epoch) % len(list))
 				if len(list)%7 == 0 {
-					order[i] = i
+					order[i] = int32(i)
 				}
 			}
 			return order
@@ -218,7 +218,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			}
 		},
 		"fail": func(rt *rapid.T) {
-			item := rapid.IntRange(0, len(m.cfg.Items)-1).Draw(rt, "item")
+			item := rapid.IntRange(0, m.cfg.Items.Len()-1).Draw(rt, "item")
 			errs := []error{errors.New("down"), ErrCorrupt, ErrGone, unix.ENOSPC}
 			m.fetcher.script[item] = append(m.fetcher.script[item], errs[rapid.IntRange(0, len(errs)-1).Draw(rt, "error")])
 		},
@@ -353,13 +353,13 @@ func (m *model) invariants() {
 	// W1: visible files are complete.
 	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
-		item := m.cfg.Order(a.epoch)[a.pos]
-		if m.cfg.Items[item].Tree {
+		item := int(m.cfg.Order(a.epoch)[a.pos])
+		if listOf(m.cfg)[item].Tree {
 			m.wholeTree(path, item)
 			continue
 		}
-		want := bytes.Repeat([]byte{byte('a' + item)}, int(m.cfg.Items[item].Size))
-		if got, err := os.ReadFile(path); m.cfg.Items[item].Name != name || !bytes.Equal(got, want) {
+		want := bytes.Repeat([]byte{byte('a' + item)}, int(listOf(m.cfg)[item].Size))
+		if got, err := os.ReadFile(path); listOf(m.cfg)[item].Name != name || !bytes.Equal(got, want) {
 			m.rt.Fatalf("%s holds %q (%v), want %q", path, got, err, want)
 		}
 	}
@@ -407,7 +407,7 @@ func (m *model) invariants() {
 
 // wholeTree fails unless a tree has exactly its files.
 func (m *model) wholeTree(path string, item int) {
-	n := blocks(item, m.cfg.Items[item])
+	n := blocks(item, listOf(m.cfg)[item])
 	for i := range n {
 		name, _ := treeFile(item, i)
 		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, treeBytes(item, i)) {

@@ -126,7 +126,7 @@ func TestOpenOfAChangedShardFetchesItAgain(t *testing.T) {
 
 func TestOpenReadsATreeThatTheWindowPutThere(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: []Item{{Name: "tree", Size: 3 * disk.Block, Tree: true}}, Size: 10 * disk.Block, Epochs: 1})
+		b := newBench(t, Config{Items: List{{Name: "tree", Size: 3 * disk.Block, Tree: true}}, Size: 10 * disk.Block, Epochs: 1})
 		b.idle()
 		l := b.must(b.lease("r"))
 		secret := filepath.Join(t.TempDir(), "secret")

@@ -41,7 +41,7 @@ func (w *Window) Open(id string) (Shard, error) {
 		return Shard{}, err
 	}
 	e := l.e
-	opened, err := w.stage.openHeld(e, w.cfg.Items[e.item].Tree)
+	opened, err := w.stage.openHeld(e, e.of.Tree)
 	if errors.Is(err, fs.ErrNotExist) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
 		w.lostLocked(time.Now(), e)

@@ -10,7 +10,7 @@ import (
 )
 
 // With Config.CountOwn, the window's own files count, too: its directories, the journal and its
-// replacement during a compaction, and the reports. What grows with each item is in Item.Beside, so
+// replacement during a compaction, the reports, and Config.Scratch. What grows with each item is in Item.Beside, so
 // that measuring from time to time is enough.
 
 const (
@@ -27,7 +27,7 @@ func (c *Config) leastOwn() int64 {
 	if !c.CountOwn {
 		return 0
 	}
-	return ownAtLeast
+	return ownAtLeast + c.Scratch
 }
 
 // dirs returns the size to count for directories.
@@ -78,8 +78,8 @@ func (w *Window) measureLocked() {
 	if info, err := w.journal.file.Stat(); err == nil {
 		journal = taken(info)
 	}
-	w.own = fixed + reports + journal
-	w.ownMost = max(ownAtLeast, fixed+max(reports, 16<<10)+2*max(journal, w.journalMost())+ownSpare)
+	w.own = w.cfg.Scratch + fixed + reports + journal
+	w.ownMost = w.cfg.Scratch + max(ownAtLeast, fixed+max(reports, 16<<10)+2*max(journal, w.journalMost())+ownSpare)
 	w.peak = max(w.peak, w.used+w.own)
 }
 

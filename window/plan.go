@@ -169,7 +169,7 @@ func (w *Window) nextLocked() (seq, bool) {
 		if !a.before(w.next) {
 			break
 		}
-		if !w.awaitedLocked(a, w.orders[a.epoch][a.pos]) {
+		if !w.awaitedLocked(a, int(w.orders[a.epoch][a.pos])) {
 			return a, true
 		}
 	}
@@ -188,7 +188,7 @@ func (w *Window) nextLocked() (seq, bool) {
 			w.next = seq{w.next.epoch + 1, 0}
 			continue
 		}
-		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil && !w.awaitedLocked(w.next, order[w.next.pos]) {
+		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil && !w.awaitedLocked(w.next, int(order[w.next.pos])) {
 			return w.next, true
 		}
 		w.next.pos++
@@ -204,15 +204,20 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		if !ok {
 			return
 		}
-		item := w.orders[a.epoch][a.pos]
-		size := w.cfg.Items[item].room()
+		index := int(int(w.orders[a.epoch][a.pos]))
+		item, err := w.itemLocked(index)
+		if err != nil {
+			w.failed = err
+			return
+		}
+		size := item.room()
 		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
 			return
 		}
 		if at, found := slices.BinarySearchFunc(w.again, a, seq.compare); found {
 			w.again = slices.Delete(w.again, at, at+1)
 		}
-		e := &entry{seq: a, item: item, name: a.fileName(w.cfg.Items[item].Name), size: w.cfg.Items[item].Size, beside: w.cfg.Items[item].Beside, state: Planned}
+		e := &entry{seq: a, item: index, of: item, name: a.fileName(item.Name), size: item.Size, beside: item.Beside, state: Planned}
 		w.active[a] = e
 		if !a.before(w.top) {
 			w.top = seq{a.epoch, a.pos + 1}

@@ -194,7 +194,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:
 		return CauseReaders // other readers hold the rest of the epoch
-	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].room() > w.cfg.Size-w.ownMost:
+	case w.used+w.nextItemLocked(a).room() > w.cfg.Size-w.ownMost:
 		return CauseBudget
 	}
 	return CauseBackend

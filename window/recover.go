@@ -286,7 +286,10 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 				return err
 			}
 		}
-		e := w.entryOf(name, st)
+		e, err := w.entryOf(name, st)
+		if err != nil {
+			return err
+		}
 		if e == nil || w.settled[e.seq] || e.before(w.low) || !w.verifiedHere(e, st, m) {
 			if _, err := w.stage.discard(name); err != nil {
 				return err
@@ -319,7 +322,10 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 
 // recoverHeld recovers one published file.
 func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) error {
-	e := w.entryOf(name, st)
+	e, err := w.entryOf(name, st)
+	if err != nil {
+		return err
+	}
 	at := found[st.Ino]
 	ready, err := w.stage.ready.Stat(name)
 	visible := err == nil && ready.Ino == st.Ino
@@ -403,25 +409,28 @@ func (w *Window) countFoundLocked() {
 }
 
 // entryOf returns the position that a file belongs to; nil if the file does not match the plan.
-func (w *Window) entryOf(name string, st disk.Stat) *entry {
+func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 	a, base, ok := parseName(name)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	order, known := w.orders[a.epoch]
 	if !known || a.pos >= len(order) || order[a.pos] == others {
-		return nil
+		return nil, nil
 	}
-	item := w.cfg.Items[order[a.pos]]
+	item, err := w.itemLocked(int(order[a.pos]))
+	if err != nil {
+		return nil, err
+	}
 	fits := st.Size == item.Size || item.UpTo && st.Size < item.Size
 	if item.Name != base || !fits || item.Tree != st.Dir || w.active[a] != nil {
-		return nil
+		return nil, nil
 	}
 	beside := item.Beside
 	if item.UpTo {
 		beside += w.dirs(st.Dirs)
 	}
-	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, beside: beside, state: Planned}
+	return &entry{seq: a, item: int(order[a.pos]), of: item, name: name, size: st.Size, beside: beside, state: Planned}, nil
 }
 
 // foundLocked adds a recovered file.

@@ -157,7 +157,7 @@ func TestOldPlanFileIsRemovedWhenReaderReleasesIt(t *testing.T) {
 
 func TestResumedFetchContinues(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: []Item{{Name: "big", Size: 20 << 20}, {Name: "orphan", Size: 20 << 20}}, Size: 20 << 20, Epochs: 1})
+		b := newBench(t, Config{Items: List{{Name: "big", Size: 20 << 20}, {Name: "orphan", Size: 20 << 20}}, Size: 20 << 20, Epochs: 1})
 		in, err := b.stage.Incoming(seq{0, 0}.fileName("big"), 20<<20, "")
 		b.ok(err)
 		_, err = in.WriteAt(make([]byte, 16<<20), 0)

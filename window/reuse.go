@@ -30,16 +30,16 @@ type demand struct {
 const nowhere = -1
 
 // wantLocked stores where an epoch needs its items, if files may be retained for it.
-func (w *Window) wantLocked(epoch int, order []int) {
+func (w *Window) wantLocked(epoch int, order []int32) {
 	if w.cfg.Reuse == ReuseNone {
 		return
 	}
-	v := demand{at: slices.Repeat([]int32{nowhere}, len(w.cfg.Items))}
+	v := demand{at: slices.Repeat([]int32{nowhere}, w.cfg.Items.Len())}
 	var sum int64
 	for pos, item := range order {
 		if item != others && v.at[item] == nowhere {
 			v.at[item] = int32(pos) // there are fewer items than that
-			sum += w.cfg.Items[item].room()
+			sum += w.cfg.extent.rooms[item]
 		}
 	}
 	v.fits = sum <= w.cfg.Size-w.cfg.leastOwn()
@@ -111,7 +111,7 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
-	next := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
+	next := &entry{seq: a, item: e.item, of: e.of, name: a.fileName(e.of.Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
 	w.active[a] = next
 	w.again = slices.DeleteFunc(w.again, func(b seq) bool { return a == b })
 	if !a.before(w.top) {

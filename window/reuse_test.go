@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math/rand/v2"
 	"os"
 	"strings"
 	"syscall"
@@ -12,12 +11,12 @@ import (
 // Files that are retained for the next epoch are not fetched again. Their bytes never exceed the
 // limit.
 func TestReuseAvoidsFetches(t *testing.T) {
-	shuffled := func(epoch int) []int { return rand.New(rand.NewPCG(5, uint64(epoch))).Perm(20) }
+	shuffled := func(epoch int) []int32 { return permuted(5, epoch, 20) }
 	for _, tt := range []struct {
 		name     string
 		reuse    Reuse
 		size     int64
-		order    func(int) []int
+		order    func(int) []int32
 		min, max int // fetches, of 20 shards in 4 epochs
 	}{
 		{"nothing stays", ReuseNone, 400, shuffled, 80, 80},
@@ -57,7 +56,7 @@ func TestReuseSurvivesFileProtocolAndKills(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit})
 		b.idle()
-		name := func(pos int) string { return seq{0, pos}.fileName(b.cfg.Items[pos].Name) }
+		name := func(pos int) string { return seq{0, pos}.fileName(listOf(b.cfg)[pos].Name) }
 		b.ok(os.Remove(b.at("ready", name(0))))
 		b.ok(os.Rename(b.at("ready", name(1)), b.at("done", name(1))))
 		b.ok(b.Ack(b.must(b.lease("r")).ID))
@@ -76,7 +75,7 @@ func TestReuseSurvivesFileProtocolAndKills(t *testing.T) {
 			t.Errorf("%d fetches, want 4", b.fetcher.calls)
 		}
 		for pos := range 4 {
-			if data, err := os.ReadFile(b.at("ready", seq{1, pos}.fileName(b.cfg.Items[pos].Name))); string(data) != strings.Repeat(string(rune('a'+pos)), 10) {
+			if data, err := os.ReadFile(b.at("ready", seq{1, pos}.fileName(listOf(b.cfg)[pos].Name))); string(data) != strings.Repeat(string(rune('a'+pos)), 10) {
 				t.Errorf("position %d holds %q (%v)", pos, data, err)
 			}
 		}
@@ -89,7 +88,7 @@ func TestReuseKeepsOpenFiles(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 20, Epochs: 2, Reuse: ReusePin, Parallel: 1,
-			Order: func(epoch int) []int { return [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
+			Order: func(epoch int) []int32 { return [][]int32{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
 		})
 		b.idle()
 		l := b.must(b.lease("r"))
@@ -186,7 +185,7 @@ func TestReuseFetchesDroppedShardOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit, OnBad: BadSkip,
-			Order: func(epoch int) []int { return [][]int{{0, 1, 2, 3}, {0, 3, 1, 2}}[epoch] },
+			Order: func(epoch int) []int32 { return [][]int32{{0, 1, 2, 3}, {0, 3, 1, 2}}[epoch] },
 		})
 		at := b.Cursor()
 		b.take(3, map[seq]int{})

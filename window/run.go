@@ -192,7 +192,7 @@ func (w *Window) loadOrder(epoch int) {
 	w.note()
 }
 
-func (w *Window) orderedLocked(epoch int, order []int) {
+func (w *Window) orderedLocked(epoch int, order []int32) {
 	order = w.masked(order)
 	if err := w.checkOrder(epoch, order); err != nil {
 		w.failed = err
@@ -211,9 +211,8 @@ const (
 	others = Nobody
 )
 
-// masked returns a copy of an order with others at the positions of other nodes.
-func (w *Window) masked(order []int) []int {
-	order = slices.Clone(order)
+// masked puts others at the positions of other nodes, and returns the order.
+func (w *Window) masked(order []int32) []int32 {
 	for pos := range order {
 		if !w.cfg.Owns(pos) {
 			order[pos] = others
@@ -222,13 +221,14 @@ func (w *Window) masked(order []int) []int {
 	return order
 }
 
-func (w *Window) checkOrder(epoch int, order []int) error {
-	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int) bool { return item != others }) {
+func (w *Window) checkOrder(epoch int, order []int32) error {
+	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int32) bool { return item != others }) {
 		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
 	}
+	n := w.itemCountLocked()
 	for pos, item := range order {
-		if item != others && (item < 0 || item >= len(w.cfg.Items)) {
-			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, len(w.cfg.Items))
+		if item != others && (item < 0 || int(item) >= n) {
+			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
 		}
 	}
 	return nil

@@ -342,7 +342,7 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 
 func BenchmarkLeaseAndAck(bm *testing.B) {
 	cfg := Config{Input: "train", Items: items(26, 100), Size: 10_000, Manifest: "p", Dir: bm.TempDir(), Parallel: 8}
-	cfg.Fetcher = &fake{items: cfg.Items}
+	cfg.Fetcher = &fake{items: listOf(cfg)}
 	w, err := New(cfg)
 	if err != nil {
 		bm.Fatal(err)

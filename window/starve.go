@@ -77,7 +77,7 @@ func (w *Window) sceneLocked(now time.Time) {
 	}
 	s := scene{at: now, held: *w.totals[Leased], zombies: w.totals[Zombie].bytes}
 	if a, more := w.nextLocked(); more {
-		s.next = w.cfg.Items[w.orders[a.epoch][a.pos]].Size
+		s.next = w.nextItemLocked(a).Size
 	}
 	if w.cause == CauseDisk {
 		s.free, _ = w.free() // the error was logged when it occurred
@@ -192,8 +192,8 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 		return fmt.Sprintf("the disk: %s were free, minFree reserves %s, and the next shard has %s. Remove other files from the disk, lower minFree, or reduce size (now %s)",
 			amount(float64(s.free)), amount(float64(w.cfg.MinFree)), amount(float64(s.next)), amount(float64(w.cfg.Size)))
 	case CauseBudget:
-		var largest int64
-		for _, item := range w.cfg.Items {
+		largest := w.cfg.extent.size
+		for _, item := range w.grown {
 			largest = max(largest, item.Size)
 		}
 		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %d shards (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",

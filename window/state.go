@@ -49,7 +49,8 @@ var holding = []State{Reserved, Fetching, Verifying, Ready, Leased, Acked, Zombi
 // entry is a position that takes space, or a file of an earlier plan.
 type entry struct {
 	seq
-	item int    // index in Config.Items; orphan for a file without a position
+	item int    // index of its item; orphan for a file without a position
+	of   Item   // zero for an orphan
 	name string // name of its file
 	size int64  // bytes of its file, or of the files of its tree
 	// beside is the number of other bytes charged to the budget.

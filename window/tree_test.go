@@ -14,7 +14,7 @@ import (
 )
 
 // trees returns items of three files each.
-func trees(n int) []Item {
+func trees(n int) List {
 	list := items(n, 3*disk.Block)
 	for i := range list {
 		list[i].Name, list[i].Tree = strings.TrimSuffix(list[i].Name, ".tar"), true
@@ -98,7 +98,7 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 // A trainer keeps one image of a directory mapped after its acknowledgement.
 func TestTreeKeepsSpaceOfMappedFile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int { return []int{1, 2, 0} }})
+		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int32 { return []int32{1, 2, 0} }})
 		b.idle()
 		if !b.stage.seesOpen {
 			t.Fatal("this file system does not report open files")

@@ -42,14 +42,15 @@ func (c *course) take(l *lease, attempts int) {
 
 func (c *course) inOrder(epoch int) bool { return c.epoch != epoch || !c.mixed }
 
-// samples returns the number of samples of the item at a position; 0 if unknown.
-func (w *Window) samples(a seq, item int) int {
+// samples returns how many samples of the item at a position are used, of the n that it has; 0 if
+// unknown.
+func (w *Window) samples(a seq, n int) int {
 	if w.cfg.Trim != nil {
-		if pos, n, some := w.cfg.Trim(a.epoch); some && pos == a.pos {
-			return n
+		if pos, only, some := w.cfg.Trim(a.epoch); some && pos == a.pos {
+			return only
 		}
 	}
-	return w.cfg.Items[item].Samples
+	return n
 }
 
 // Reached returns the cursor for the moment when the trainer had used seen samples of this part
@@ -73,7 +74,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		return c, "the cursor belongs to another input"
 	case !c.InOrder:
 		return c, "the shards of this epoch were not read by one reader, once each and in order"
-	case !slices.ContainsFunc(w.cfg.Items, func(item Item) bool { return item.Samples > 0 }):
+	case w.cfg.extent.samples == nil:
 		return c, "the number of samples in a shard is unknown: give the input an index"
 	case c.Recut:
 		return c, "the number of nodes has changed since the first epoch, so the samples this node has used are not a prefix of its part"
@@ -82,14 +83,14 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	for epoch := range c.Epoch {
 		for pos, item := range w.masked(w.cfg.Order(epoch)) {
 			if item != others {
-				rest -= int64(w.samples(seq{epoch, pos}, item))
+				rest -= int64(w.samples(seq{epoch, pos}, int(w.cfg.extent.samples[item])))
 			}
 		}
 	}
 	if rest < 0 {
 		return c, fmt.Sprintf("%d samples are %d fewer than the epochs before %d contain: count every sample since the start of the job", seen, -rest, c.Epoch)
 	}
-	var order []int
+	var order []int32
 	if !w.overLocked(c.Epoch) {
 		order = w.masked(w.cfg.Order(c.Epoch))
 	}
@@ -100,7 +101,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 			continue
 		}
 		a := seq{c.Epoch, pos}
-		n, settled := int64(w.samples(a, item)), c.has(a)
+		n, settled := int64(w.samples(a, int(w.cfg.extent.samples[item]))), c.has(a)
 		if settled && gap {
 			return c, "shards were acknowledged out of order"
 		}

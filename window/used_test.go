@@ -27,7 +27,7 @@ func TestSampleCountLocatesPosition(t *testing.T) {
 		{"before those that are held", 20, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}}},
 		{"in what was acknowledged too early", 4, nil, nil, Cursor{Finished: map[int][]Span{}, Used: []Used{{0, 0, 4}}}},
 		{"behind what was given", 41, nil, nil, Cursor{Again: "41 samples are 1 more than were delivered to readers"}},
-		{"not told by the shards", 23, func(c *Config) { c.Items = make([]Item, 5); copy(c.Items, items(1, 10)) }, nil, Cursor{Again: "give the input an index"}},
+		{"not told by the shards", 23, func(c *Config) { c.Items = make(List, 5); copy(listOf(*c), items(1, 10)) }, nil, Cursor{Again: "give the input an index"}},
 		{"in any order", 23, func(c *Config) { c.AnyOrder = true }, nil, Cursor{Again: "not read by one reader"}},
 		{"of several readers", 23, nil, func(b *bench) { b.must(b.lease("another")) }, Cursor{Again: "not read by one reader"}},
 		{"of one that mixes", 23, nil, func(b *bench) {
@@ -47,8 +47,8 @@ func TestSampleCountLocatesPosition(t *testing.T) {
 				cfg := Config{Items: shards, Size: 100, Epochs: 2, Manifest: "m", Part: "0/1"}
 				if tt.config != nil {
 					tt.config(&cfg)
-					for i := range cfg.Items {
-						cfg.Items[i].Name, cfg.Items[i].Size = shards[i].Name, 10
+					for i := range listOf(cfg) {
+						listOf(cfg)[i].Name, listOf(cfg)[i].Size = shards[i].Name, 10
 					}
 				}
 				b := newBench(t, cfg)
@@ -158,7 +158,7 @@ func TestSamplesAreUsedOnceAcrossKills(t *testing.T) {
 			}
 			for epoch := range 3 {
 				for pos, item := range nodes(t, 1)[0].cfg.Order(epoch) {
-					for sample := range item { // as many as items sets
+					for sample := range int(item) { // as many as items sets
 						if n := saved[Used{epoch, pos, sample}]; n != 1 {
 							t.Fatalf("seed %d: sample %d of position %d in epoch %d was used %d times, want once", seed, sample, pos, epoch, n)
 						}

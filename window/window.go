@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +34,9 @@ type Window struct {
 	mu sync.Mutex // guards all fields below
 
 	// The plan, and how much of it is finished.
-	orders   map[int][]int  // by epoch: those that are being delivered or fetched
+	orders   map[int][]int32 // by epoch: those that are being delivered or fetched
+	grown    []Item          // from Config.More; their indexes follow those of Config.Items
+	lastItem lastItem
 	ordering bool           // another order is being computed
 	growth   growth         // state of the orders that Config.More continues
 	low      seq            // all positions before it are finished; its epoch is the current one
@@ -135,14 +136,11 @@ func New(cfg Config) (*Window, error) {
 	}
 	var nonce [5]byte
 	rand.Read(nonce[:]) // never fails
-	if cfg.More != nil {
-		cfg.Items = slices.Clone(cfg.Items) // More appends to them
-	}
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
-		orders: map[int][]int{}, demand: map[int]demand{}, settled: map[seq]bool{}, history: map[seq]history{},
+		orders: map[int][]int32{}, demand: map[int]demand{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),

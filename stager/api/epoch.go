@@ -64,7 +64,12 @@ func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
 // positions sends an epoch's order for all nodes, one JSON line for each position.
 func (a *API) positions(w http.ResponseWriter, r *http.Request) {
 	if win, epoch, ok := a.windowAndEpoch(w, r); ok {
-		lines(w, win.Positions(epoch))
+		all, err := win.Positions(epoch)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err)
+			return
+		}
+		lines(w, all)
 	}
 }
 

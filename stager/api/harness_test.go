@@ -65,9 +65,11 @@ type house struct {
 func newHouse(t testing.TB, n int, size int64, change ...func(*window.Config)) *house {
 	t.Helper()
 	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Manifest: "p", Fetcher: fake{}, Parallel: 1}
+	var list window.List
 	for i := range n {
-		cfg.Items = append(cfg.Items, window.Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size})
+		list = append(list, window.Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size})
 	}
+	cfg.Items = list
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -141,8 +141,9 @@ func (s *Server) inUse() (n int) {
 // needs it.
 func TestServerClosesAStalledStreamAtItsLimit(t *testing.T) {
 	h := crowded(t, 2, Limits{Readers: 1, Spare: 1, Stall: time.Nanosecond}, func(c *window.Config) {
-		for i := range c.Items {
-			c.Items[i].Size = 8 << 20 // more than the kernel's buffers hold
+		list := c.Items.(window.List)
+		for i := range list {
+			list[i].Size = 8 << 20 // more than the kernel's buffers hold
 		}
 	})
 	stalled := h.dial()

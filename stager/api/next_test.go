@@ -49,8 +49,8 @@ func TestNextAcknowledgesThePreviousShard(t *testing.T) {
 		if want := strings.Repeat(string(rune('a'+i)), size); body != want {
 			t.Errorf("shard %d has %d bytes, want %d of %c", i, len(body), size, want[0])
 		}
-		if got := resp.Header.Get("Stager-Shard"); got != h.cfg.Items[i].Name {
-			t.Errorf("got %s, want %s", got, h.cfg.Items[i].Name)
+		if got := resp.Header.Get("Stager-Shard"); got != h.cfg.Items.(window.List)[i].Name {
+			t.Errorf("got %s, want %s", got, h.cfg.Items.(window.List)[i].Name)
 		}
 		c.conn.Close()
 	}

@@ -30,14 +30,9 @@ type spool struct {
 }
 
 func newSpool(directory *disk.Dir) (*spool, error) {
-	// The name is unique, so it cannot exist.
-	name := "prefetch.spool-" + disk.Unique()
-	file, err := disk.OpenFile(directory.Private(), name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := disk.Unnamed(directory.Private(), "prefetch.spool-"+disk.Unique())
 	if err != nil {
 		return nil, err
-	}
-	if err := directory.Private().Remove(name); err != nil {
-		return nil, errors.Join(err, file.Close())
 	}
 	s := &spool{file: file}
 	s.out, s.more.L = bufio.NewWriterSize(spoolWriter{s}, 64<<10), &s.mu

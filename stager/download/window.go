@@ -60,7 +60,11 @@ func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest
 	if w.begun.CompareAndSwap(false, true) {
 		opts.Piece = firstPiece
 	}
-	sum, err := Object(ctx, w.store(item), w.manifest.Objects[item], in, opts)
+	obj, err := w.manifest.Objects.At(item)
+	if err != nil {
+		return "", err
+	}
+	sum, err := Object(ctx, w.store(item), obj, in, opts)
 	if err != nil {
 		return "", forWindow(err)
 	}

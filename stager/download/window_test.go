@@ -17,7 +17,7 @@ func TestWindowErrorsNameTheFix(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Generate("changed", 10)
-	w := NewWindow([]From{{s.store, 1}, {s.store, 0}, {s.store, 3}}, plan.Manifest{Objects: objects}, VerifyAuto)
+	w := NewWindow([]From{{s.store, 1}, {s.store, 0}, {s.store, 3}}, plan.Manifest{Objects: plan.List(objects)}, VerifyAuto)
 	f := directory(t, t.TempDir())
 	for item, want := range []error{nil, window.ErrCorrupt, window.ErrGone, window.ErrGone} {
 		digest, err := w.Fetch(t.Context(), item, incoming(t, f, objects[item]))

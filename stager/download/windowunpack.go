@@ -23,7 +23,11 @@ func (w *Window) Unpack(room func(backends.Object) int64) { w.room = room }
 
 // unpack fetches an archive as a tree.
 func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (err error) {
-	obj, store := w.manifest.Objects[item], w.store(item)
+	obj, err := w.manifest.Objects.At(item)
+	if err != nil {
+		return err
+	}
+	store := w.store(item)
 	need := unpackNeeds(obj)
 	if err := w.unpacks.Acquire(ctx, need); err != nil {
 		return err

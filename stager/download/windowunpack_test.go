@@ -27,7 +27,7 @@ func TestWindowUnpacksWithinItsRoom(t *testing.T) {
 		s.put(t, "cut.tar", packTar(t, small)[:600]),
 		s.put(t, "empty.zip", packZip(t, nil)),
 	}
-	w := NewWindow([]From{{s.store, len(objects)}}, plan.Manifest{Objects: objects}, VerifyAuto)
+	w := NewWindow([]From{{s.store, len(objects)}}, plan.Manifest{Objects: plan.List(objects)}, VerifyAuto)
 	w.Unpack(func(obj backends.Object) int64 {
 		if strings.HasSuffix(obj.Key, ".gz") {
 			return 3 * disk.Block

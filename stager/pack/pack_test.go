@@ -310,7 +310,8 @@ func TestIndexMatchesThatOfAPlan(t *testing.T) {
 	if err := index.ReadLines(bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	m := plan.Manifest{Objects: list(t, p)}
+	objects := plan.List(list(t, p))
+	m := plan.Manifest{Objects: objects}
 	if err := m.Count(&index, true); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +324,7 @@ func TestIndexMatchesThatOfAPlan(t *testing.T) {
 	if of["cat"] != 50 || of["dog"] != 50 || len(of) != 2 {
 		t.Errorf("the index tells %v, want 50 cats and 50 dogs", of)
 	}
-	m.Objects[1].Size++
+	objects[1].Size++
 	if err := index.ReadLines(bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ func (o OrderSpec) candidates() int {
 
 // over returns the number of samples whose mix should match the mix of all.
 func (m Manifest) over(over int) int64 {
-	if _, total := m.global(); over == 0 && len(m.Objects) > 0 {
-		return DefaultOver * total / int64(len(m.Objects))
+	if _, total := m.global(); over == 0 && m.Len() > 0 {
+		return DefaultOver * total / int64(m.Len())
 	}
 	return int64(over)
 }
@@ -71,7 +71,7 @@ type shardSums struct {
 }
 
 func newBalancer(spec OrderSpec, m Manifest) *balancer {
-	b := &balancer{m: m, choice: spec.candidates(), over: m.over(spec.Over), shards: make([]shardSums, len(m.Objects))}
+	b := &balancer{m: m, choice: spec.candidates(), over: m.over(spec.Over), shards: make([]shardSums, m.Len())}
 	b.global, b.total = m.global()
 	for i, c := range m.Counts {
 		s := &b.shards[i]
@@ -92,13 +92,13 @@ func newBalancer(spec OrderSpec, m Manifest) *balancer {
 }
 
 // order returns the order of one epoch.
-func (b *balancer) order(random rand.Source) []int {
+func (b *balancer) order(random rand.Source) []int32 {
 	from := indices(len(b.shards))
 	shuffle.Shuffle(from, random)
 	b.spread(from, random)
 	pool := slices.Clone(from[:min(b.choice, len(from))])
 	rest := from[len(pool):]
-	out := make([]int, 0, len(from))
+	out := make([]int32, 0, len(from))
 	mix := mix{b: b, last: make([]int64, len(b.global)), left: slices.Clone(b.global), leftSum: b.total, share: make([]float64, len(b.global))}
 	for len(pool) > 0 {
 		best := mix.nearest(pool)
@@ -114,7 +114,7 @@ func (b *balancer) order(random rand.Source) []int {
 
 // spread moves the shards of each class to even distances, with enough jitter to keep two classes
 // from being in phase: the j-th of m lies between j/m and (j+1)/m of the whole.
-func (b *balancer) spread(order []int, random rand.Source) {
+func (b *balancer) spread(order []int32, random rand.Source) {
 	total := make([]uint64, len(b.global)+1) // one more, for when there are no classes
 	for i := range b.shards {
 		total[b.shards[i].mostly]++
@@ -126,7 +126,7 @@ func (b *balancer) spread(order []int, random rand.Source) {
 		at[shard], _ = bits.Div64(seen[k], random.Uint64(), total[k])
 		seen[k]++
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(at[a], at[b]) })
 }
 
 // mix is the state of a balancer: how often each class was among the most recent samples (H, N
@@ -144,7 +144,7 @@ type mix struct {
 // nearest returns which shard of the pool brings the most recent samples nearest to the rest. With
 // h of a shard's n samples, the distance is |H+h - (N+n)g| / (N+n). Its square is expanded here, so
 // that each shard costs only as much time as it has classes.
-func (x *mix) nearest(pool []int) (best int) {
+func (x *mix) nearest(pool []int32) (best int) {
 	var hh, hg, gg float64 // H·H, H·g, g·g
 	for k, last := range x.last {
 		h, g := float64(last), float64(x.left[k])/max(float64(x.leftSum), 1)
@@ -175,7 +175,7 @@ func (x *mix) nearest(pool []int) (best int) {
 
 // push adds the last shard of an order to the most recent samples, and drops the oldest shards
 // while there are more samples than requested.
-func (x *mix) push(order []int) {
+func (x *mix) push(order []int32) {
 	for _, k := range x.b.m.Counts[order[len(order)-1]].Classes {
 		x.left[k.Class] -= int64(k.Samples)
 		x.leftSum -= int64(k.Samples)
@@ -187,7 +187,7 @@ func (x *mix) push(order []int) {
 	}
 }
 
-func (x *mix) add(shard int, sign int64) {
+func (x *mix) add(shard int32, sign int64) {
 	for _, k := range x.b.m.Counts[shard].Classes {
 		x.last[k.Class] += sign * int64(k.Samples)
 	}

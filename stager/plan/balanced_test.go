@@ -22,9 +22,9 @@ func imbalanced(shards, classes, samples int) Manifest {
 	var until float64
 	for k := range classes {
 		until += weight(k) / sum * float64(shards)
-		for len(m.Objects) < int(math.Round(until)) {
-			i := len(m.Objects)
-			m.Objects = append(m.Objects, backends.Object{Key: fmt.Sprintf("shard-%06d.tar", i), Size: 256 << 20, Version: backends.Version(fmt.Sprintf("%032x", i))})
+		for m.Len() < int(math.Round(until)) {
+			i := m.Len()
+			m.Objects = append(listOf(m), backends.Object{Key: fmt.Sprintf("shard-%06d.tar", i), Size: 256 << 20, Version: backends.Version(fmt.Sprintf("%032x", i))})
 			m.Counts = append(m.Counts, Counts{samples, []ClassCount{{int32(k), int32(samples)}}})
 		}
 	}
@@ -36,8 +36,8 @@ func imbalanced(shards, classes, samples int) Manifest {
 func TestBalancedIsThreeTimesNearer(t *testing.T) {
 	for _, shards := range []int{500, 2000, 20_000} {
 		m := imbalanced(shards, 10, 1000)
-		shuffled := m.Quality(Order(OrderSpec{By: Shuffle, Seed: 17}, m)(0), 0)
-		balanced := m.Quality(Order(OrderSpec{By: Balanced, Seed: 17}, m)(0), 0)
+		shuffled := m.Quality(orderOf(OrderSpec{By: Shuffle, Seed: 17}, m)(0), 0)
+		balanced := m.Quality(orderOf(OrderSpec{By: Balanced, Seed: 17}, m)(0), 0)
 		t.Logf("%d shards: p95 distance of the mix %.4f balanced, %.4f shuffled; worst %.4f and %.4f; entropy %.3f and %.3f",
 			shards, balanced.P95Mix, shuffled.P95Mix, balanced.WorstMix, shuffled.WorstMix, balanced.Entropy, shuffled.Entropy)
 		if balanced.P95Mix*3 > shuffled.P95Mix || balanced.WorstMix*3 > shuffled.WorstMix {
@@ -48,15 +48,15 @@ func TestBalancedIsThreeTimesNearer(t *testing.T) {
 
 func TestQuality(t *testing.T) {
 	m := imbalanced(1000, 10, 1000)
-	sorted := m.Quality(Order(OrderSpec{By: ByName}, m)(0), 0)
+	sorted := m.Quality(orderOf(OrderSpec{By: ByName}, m)(0), 0)
 	if sorted.Entropy != 0 || sorted.WorstMix < 0.9 {
 		t.Errorf("sorted by class: got %+v, want no entropy and a mix that is far off", sorted)
 	}
-	shuffled := m.Quality(Order(OrderSpec{By: Shuffle}, m)(0), 0)
+	shuffled := m.Quality(orderOf(OrderSpec{By: Shuffle}, m)(0), 0)
 	if shuffled.Entropy < 0.95 {
 		t.Errorf("shuffled: got an entropy of %.3f, want nearly 1", shuffled.Entropy)
 	}
-	blocks := m.Quality(Order(OrderSpec{By: ByBlock, Block: 20}, m)(0), 0)
+	blocks := m.Quality(orderOf(OrderSpec{By: ByBlock, Block: 20}, m)(0), 0)
 	if blocks.Entropy < 0.2 || blocks.Entropy > 0.8 {
 		t.Errorf("in blocks: got an entropy of %.3f, want one between", blocks.Entropy)
 	}
@@ -71,8 +71,8 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(order.By, func(b *testing.B) {
 			m := imbalanced(100_000, 1000, 1000)
 			for b.Loop() {
-				Digest(m, order, Shard{})
-				Order(order, m)(0)
+				digestOf(m, order, Shard{})
+				orderOf(order, m)(0)
 			}
 			var mem runtime.MemStats
 			runtime.GC()

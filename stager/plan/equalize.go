@@ -21,8 +21,8 @@ const Nobody = -2
 
 // Part is an epoch with equal parts, and its end for one node.
 type Part struct {
-	Order   []int // the order of all nodes, with Nobody at omitted positions
-	Samples int   // how many samples each node delivers
+	Order   []int32 // the order of all nodes, with Nobody at omitted positions
+	Samples int     // how many samples each node delivers
 	// Last is the position of the node's last shard, of which only LastSamples samples are used.
 	Last, LastSamples int
 }
@@ -30,7 +30,7 @@ type Part struct {
 // Equalize makes the parts of nodes equal by sample counts, which the manifest must have. At the
 // end of an epoch it omits shards, or repeats them at additional positions, and uses only some
 // samples of the last shard. It overwrites order.
-func (m Manifest) Equalize(order []int, node Shard, how string) Part {
+func (m Manifest) Equalize(order []int32, node Shard, how string) Part {
 	p := Part{Last: -1}
 	least, most := m.bounds(order, node)
 	p.Samples = most
@@ -39,16 +39,16 @@ func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 	}
 	count := max(node.Count, 1)
 	taken := make([]int, count)
-	again := make([][]int, count) // the beginning of each part
-	next := make([]int, count)    // next index of again
-	short := count                // number of parts with too few samples
+	again := make([][]int32, count) // the beginning of each part
+	next := make([]int, count)      // next index of again
+	short := count                  // number of parts with too few samples
 	if p.Samples == 0 {
 		short = 0
 	}
 	whole := slices.Clone(order)
 	for pos := 0; pos < len(whole) || short > 0; pos++ {
 		i := pos % Stripes % count
-		object := Nobody
+		object := int32(Nobody)
 		switch enough := taken[i] == p.Samples; {
 		case enough:
 		case pos < len(whole):
@@ -78,7 +78,7 @@ func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 }
 
 // bounds returns the number of samples in the smallest and in the largest part.
-func (m Manifest) bounds(order []int, node Shard) (least, most int) {
+func (m Manifest) bounds(order []int32, node Shard) (least, most int) {
 	sums := make([]int, max(node.Count, 1))
 	for position, o := range order {
 		sums[position%Stripes%len(sums)] += m.Counts[o].Samples
@@ -92,8 +92,8 @@ func (m Manifest) bounds(order []int, node Shard) (least, most int) {
 
 // CheckParts returns an error if making parts equal would drop everything.
 func (m Manifest) CheckParts(node Shard, equalize string) error {
-	if equalize == EqualizeDrop && len(m.Objects) < node.Count {
-		return &EnvError{fmt.Errorf("there are fewer shards (%d) than nodes (%d), so equalize: drop would leave no shard for any node; use equalize: wrap, or fewer nodes", len(m.Objects), node.Count)}
+	if equalize == EqualizeDrop && m.Len() < node.Count {
+		return &EnvError{fmt.Errorf("there are fewer shards (%d) than nodes (%d), so equalize: drop would leave no shard for any node; use equalize: wrap, or fewer nodes", m.Len(), node.Count)}
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 func counted(samples ...int) Manifest {
 	var m Manifest
 	for _, n := range samples {
-		m.Objects, m.Counts = append(m.Objects, backends.Object{}), append(m.Counts, Counts{Samples: n})
+		m.Objects, m.Counts = append(listOf(m), backends.Object{}), append(m.Counts, Counts{Samples: n})
 	}
 	return m
 }
@@ -26,15 +26,15 @@ func TestEqualize(t *testing.T) {
 		equalize string
 		want     Part
 	}{
-		{m, Shard{0, 1}, EqualizeDrop, Part{[]int{0, 1, 2, 3, 4}, 41, 4, 5}},
-		{m, Shard{0, 2}, EqualizeDrop, Part{[]int{0, 1, 2, 3, Nobody}, 16, 2, 6}},
-		{m, Shard{1, 2}, EqualizeDrop, Part{[]int{0, 1, 2, 3, Nobody}, 16, 3, 9}},
-		{m, Shard{0, 2}, EqualizeWrap, Part{[]int{0, 1, 2, 3, 4, 1, Nobody, 3}, 25, 4, 5}},
-		{m, Shard{1, 2}, EqualizeWrap, Part{[]int{0, 1, 2, 3, 4, 1, Nobody, 3}, 25, 7, 2}},
-		{counted(8), Shard{1, 2}, EqualizeWrap, Part{[]int{0, 0}, 8, 1, 8}},
-		{counted(0, 0), Shard{1, 2}, EqualizeWrap, Part{[]int{Nobody, Nobody}, 0, -1, 0}},
+		{m, Shard{0, 1}, EqualizeDrop, Part{[]int32{0, 1, 2, 3, 4}, 41, 4, 5}},
+		{m, Shard{0, 2}, EqualizeDrop, Part{[]int32{0, 1, 2, 3, Nobody}, 16, 2, 6}},
+		{m, Shard{1, 2}, EqualizeDrop, Part{[]int32{0, 1, 2, 3, Nobody}, 16, 3, 9}},
+		{m, Shard{0, 2}, EqualizeWrap, Part{[]int32{0, 1, 2, 3, 4, 1, Nobody, 3}, 25, 4, 5}},
+		{m, Shard{1, 2}, EqualizeWrap, Part{[]int32{0, 1, 2, 3, 4, 1, Nobody, 3}, 25, 7, 2}},
+		{counted(8), Shard{1, 2}, EqualizeWrap, Part{[]int32{0, 0}, 8, 1, 8}},
+		{counted(0, 0), Shard{1, 2}, EqualizeWrap, Part{[]int32{Nobody, Nobody}, 0, -1, 0}},
 	} {
-		got := tt.m.Equalize(indices(len(tt.m.Objects)), tt.node, tt.equalize)
+		got := tt.m.Equalize(indices(tt.m.Len()), tt.node, tt.equalize)
 		if !cmp.Equal(got, tt.want) {
 			t.Errorf("node %v, equalize %q: got %+v, want %+v", tt.node, tt.equalize, got, tt.want)
 		}
@@ -49,7 +49,7 @@ func TestPartsAreEqual(t *testing.T) {
 		count := rapid.IntRange(1, 9).Draw(t, "nodes")
 		how := rapid.SampledFrom([]string{EqualizeDrop, EqualizeWrap}).Draw(t, "equalize")
 		epoch := rapid.IntRange(0, 9).Draw(t, "epoch")
-		order := func() []int { return Order(OrderSpec{By: Shuffle, Seed: 1}, m)(epoch) }
+		order := func() []int32 { return orderOf(OrderSpec{By: Shuffle, Seed: 1}, m)(epoch) }
 		came := make(map[int]bool)
 		whole := m.Equalize(order(), Shard{0, count}, how)
 		want := whole.Samples
@@ -64,7 +64,7 @@ func TestPartsAreEqual(t *testing.T) {
 				if !node.Owns(pos) || o == Nobody {
 					continue
 				}
-				came[o] = true
+				came[int(o)] = true
 				if pos < p.Last {
 					sum += m.Counts[o].Samples
 				} else if pos > p.Last {
@@ -75,7 +75,7 @@ func TestPartsAreEqual(t *testing.T) {
 				t.Fatalf("node %d of %d takes %d samples of %v, and is told %d; want %d", i, count, sum, p, p.Samples, want)
 			}
 		}
-		for o := range m.Objects {
+		for o := range listOf(m) {
 			if how == EqualizeWrap && !came[o] && m.Counts[o].Samples > 0 {
 				t.Fatalf("shard %d comes to no node", o)
 			}

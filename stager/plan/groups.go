@@ -113,13 +113,15 @@ func (in *group) newDirs(key string) (n int64) {
 // Manifest returns the manifest of the groups, directories sorted by name.
 func (g *Groups) Manifest() (m Manifest) {
 	slices.SortStableFunc(g.list, func(a, b *group) int { return strings.Compare(a.key, b.key) })
+	objects := make(List, 0, len(g.list))
 	for _, in := range g.list {
 		in.members.clip()
-		m.Objects = append(m.Objects, backends.Object{
+		objects = append(objects, backends.Object{
 			Key: in.key, Size: in.room, Version: backends.Version("sha256:" + hex.EncodeToString(in.sum.Sum(nil))),
 		})
 		m.Members = append(m.Members, in.members)
 	}
+	m.Objects = objects
 	return m
 }
 

@@ -31,7 +31,7 @@ func keyed(keys ...string) (objects []backends.Object) {
 
 // reported describes the groups of a manifest as text.
 func reported(m Manifest) (words []string) {
-	for i, obj := range m.Objects {
+	for i, obj := range listOf(m) {
 		line := fmt.Sprint(obj.Key, " ", obj.Size)
 		for name, member := range m.Members[i].All() {
 			line += fmt.Sprint(" ", name, "=", member.Key, ":", member.Size, ":", member.Version)
@@ -68,7 +68,7 @@ func TestGroups(t *testing.T) {
 func TestBundleRespectsItsSize(t *testing.T) {
 	objects := []backends.Object{{Key: "a", Size: 5}, {Key: "b", Size: 95}, {Key: "c", Size: 5}}
 	m := grouped(t, Window{Items: ItemsBundles, Bundle: 50}, objects)
-	if got := []int64{m.Objects[0].Size, m.Objects[1].Size, m.Objects[2].Size}; !slices.Equal(got, []int64{10, 100, 10}) {
+	if got := []int64{listOf(m)[0].Size, listOf(m)[1].Size, listOf(m)[2].Size}; !slices.Equal(got, []int64{10, 100, 10}) {
 		t.Errorf("bundles take %v, want 10, 100 and 10", got)
 	}
 }
@@ -105,9 +105,9 @@ func TestGroupsHaveEveryObjectOnce(t *testing.T) {
 			rt.Fatalf("got %v, want %v", got, objects)
 		}
 		spec := OrderSpec{By: ByName}
-		was := Digest(m, spec, Shard{})
+		was := digestOf(m, spec, Shard{})
 		objects[rapid.IntRange(0, len(objects)-1).Draw(rt, "which")].Version = "v2"
-		if Digest(grouped(rt, w, objects), spec, Shard{}) == was {
+		if digestOf(grouped(rt, w, objects), spec, Shard{}) == was {
 			rt.Fatal("a manifest has the digest of one with another version of a file")
 		}
 	})
@@ -135,6 +135,6 @@ func BenchmarkGroups(b *testing.B) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/files, "B/file")
-		b.ReportMetric(float64(len(m.Objects)), "items")
+		b.ReportMetric(float64(m.Len()), "items")
 	}
 }

@@ -154,10 +154,14 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 	for i, name := range m.Classes {
 		number[x.ids[name]] = int32(i)
 	}
-	m.Counts = make([]Counts, len(m.Objects))
+	m.Counts = make([]Counts, m.Len())
 	var missing []string
 	n := 0
-	for i, o := range m.Objects {
+	for i := range m.Counts {
+		o, err := m.Objects.At(i)
+		if err != nil {
+			return err
+		}
 		c, known := x.of[o.Key]
 		if !known || classes && c.Classes == nil {
 			if n++; len(missing) < 3 {
@@ -187,5 +191,5 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 		beside = missing[0]
 	}
 	return &EnvError{fmt.Errorf("the counts of %s are missing for %d of %d shards, such as %s: add them to the input's index, or next to each shard, as in %s",
-		what, n, len(m.Objects), strings.Join(missing, ", "), beside)}
+		what, n, m.Len(), strings.Join(missing, ", "), beside)}
 }

@@ -6,12 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/stager-dev/stager/backends"
 )
 
 func TestIndexCounts(t *testing.T) {
-	m := Manifest{Objects: []backends.Object{{Key: "b.tar"}, {Key: "a.tar"}, {Key: "c.tar"}}}
+	m := Manifest{Objects: List{{Key: "b.tar"}, {Key: "a.tar"}, {Key: "c.tar"}}}
 	var x Index
 	err := x.ReadLines(strings.NewReader(`{"key": "a.tar", "samples": 10, "classes": {"dog": 3, "cat": 7}}
 {"classes":{"emu":5,"dog":1},"samples":6,"key":"b.tar"}
@@ -57,7 +55,7 @@ func TestIndexFaults(t *testing.T) {
 }
 
 func TestCountsThatAreMissing(t *testing.T) {
-	m := Manifest{Objects: []backends.Object{{Key: "x/a.tar"}, {Key: "b.tar"}, {Key: "c"}, {Key: "d"}, {Key: "e"}}}
+	m := Manifest{Objects: List{{Key: "x/a.tar"}, {Key: "b.tar"}, {Key: "c"}, {Key: "d"}, {Key: "e"}}}
 	var x Index
 	if err := x.ReadLines(strings.NewReader(`{"key": "b.tar", "samples": 1}`)); err != nil {
 		t.Fatal(err)
@@ -90,9 +88,9 @@ func FuzzIndex(f *testing.F) {
 			}
 			return
 		}
-		m := Manifest{Objects: []backends.Object{{Key: "a"}, {Key: "b"}}}
+		m := Manifest{Objects: List{{Key: "a"}, {Key: "b"}}}
 		if m.Count(&x, true) == nil {
-			if got := Order(OrderSpec{By: Balanced}, m)(0); len(got) != 2 {
+			if got := orderOf(OrderSpec{By: Balanced}, m)(0); len(got) != 2 {
 				t.Errorf("%q orders %v", text, got)
 			}
 		}

@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/stager-dev/stager/backends"
 )
 
 // Manifest records the contents of an input.
 type Manifest struct {
-	Objects  []backends.Object // in the order of the listing or of the list
-	Counts   []Counts          // of the object at the same index; nil: unknown
-	Classes  []string          // class names for Counts, ascending
-	Shares   []Share           // of several sources; nil: a single source
-	Unpacked bool              // archives become directories
-	Members  []Members         // of the group at the same index; nil: no groups
+	Objects  Objects   // in the order of the listing or of the list
+	Counts   []Counts  // of the object at the same index; nil: unknown
+	Classes  []string  // class names for Counts, ascending
+	Shares   []Share   // of several sources; nil: a single source
+	Unpacked bool      // archives become directories
+	Members  []Members // of the group at the same index; nil: no groups
 }
 
 // Share is one source of a manifest. The objects of the sources follow each other.
@@ -32,14 +30,18 @@ type Share struct {
 // Join combines the manifests of several sources. It retains sample counts if all parts have them.
 func Join(parts []Manifest, shares []Share) Manifest {
 	m := Manifest{Shares: shares}
+	var all joined
 	for _, p := range parts {
-		m.Objects = append(m.Objects, p.Objects...)
+		if objects := p.Objects; objects != nil {
+			all = append(all, objects)
+		}
 		m.Members = append(m.Members, p.Members...)
 		for _, c := range p.Counts {
 			m.Counts = append(m.Counts, Counts{Samples: c.Samples})
 		}
 	}
-	if len(m.Counts) < len(m.Objects) {
+	m.Objects = all
+	if len(m.Counts) < m.Len() {
 		m.Counts = nil
 	}
 	return m
@@ -51,7 +53,7 @@ func Join(parts []Manifest, shares []Share) Manifest {
 //
 // It does not depend on the number of epochs, so that a run may be extended. It depends on counts
 // only where they affect the order.
-func Digest(m Manifest, order OrderSpec, part Shard) string {
+func Digest(m Manifest, order OrderSpec, part Shard) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
 	switch order.By {
@@ -72,7 +74,11 @@ func Digest(m Manifest, order OrderSpec, part Shard) string {
 	if m.Unpacked {
 		fmt.Fprintln(h, "unpacked")
 	}
-	for i, o := range m.Objects {
+	for i := range m.Len() {
+		o, err := m.Objects.At(i)
+		if err != nil {
+			return "", err
+		}
 		fmt.Fprintf(h, "%q %d %q\n", o.Key, o.Size, o.Version)
 		switch {
 		case order.By == Balanced:
@@ -81,17 +87,22 @@ func Digest(m Manifest, order OrderSpec, part Shard) string {
 			fmt.Fprintf(h, "%d\n", m.Counts[i].Samples)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Arrange reduces the manifest to the objects of a list, in its order. The list has one name per
 // line, exactly as in the source; empty lines are ignored. Errors in the list, which are names that
 // the listing lacks and duplicates, are returned as [Faults].
 func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
-	at := make(map[string]int, len(m.Objects))
-	for i, o := range m.Objects {
-		at[o.Key] = i
+	at := make(map[string]int32, m.Len())
+	for i := range m.Len() {
+		o, err := m.Objects.At(i)
+		if err != nil {
+			return Manifest{}, err
+		}
+		at[o.Key] = int32(i)
 	}
+	chosen := arranged{of: m.Objects}
 	var out Manifest
 	var wrong faultList
 	stands := make(map[string]int)
@@ -111,7 +122,7 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 		case !known:
 			wrong.add(n, "%q is not in the source, or the input's include and exclude skip it", name)
 		default:
-			out.Objects = append(out.Objects, m.Objects[i])
+			chosen.at = append(chosen.at, i)
 			if m.Members != nil {
 				out.Members = append(out.Members, m.Members[i])
 			}
@@ -126,6 +137,7 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 	if n == 0 || len(stands) == 0 {
 		wrong.add(0, "the list is empty; write one name per line")
 	}
+	out.Objects = chosen
 	return out, wrong.err()
 }
 

@@ -9,44 +9,44 @@ import (
 )
 
 func TestDigest(t *testing.T) {
-	m := Manifest{Objects: []backends.Object{{Key: "a.tar", Size: 10, Version: "v1"}, {Key: "b.tar", Size: 20, Version: "v2"}}}
+	m := Manifest{Objects: List{{Key: "a.tar", Size: 10, Version: "v1"}, {Key: "b.tar", Size: 20, Version: "v2"}}}
 	order, part := OrderSpec{By: Shuffle, Seed: 17, Epochs: 3}, Shard{0, 2}
-	first := Digest(m, order, part)
+	first := digestOf(m, order, part)
 	if want := "067addd641abafe8a380debc494189b176cafb1adbe7c716b306a838e298e461"; first != want {
 		t.Errorf("got %s, want %s: every running job would begin anew", first, want)
 	}
 	longer := order
 	longer.Epochs = 9
-	if got := Digest(m, longer, part); got != first {
+	if got := digestOf(m, longer, part); got != first {
 		t.Error("more epochs make another plan")
 	}
 	counted := m
 	counted.Classes, counted.Counts = []string{"cat"}, []Counts{{1, []ClassCount{{0, 1}}}, {2, nil}}
-	if got := Digest(counted, order, part); got != first {
+	if got := digestOf(counted, order, part); got != first {
 		t.Error("counts make another plan of an order that does not look at them")
 	}
-	if whole := Digest(m, order, Shard{}); whole != Digest(m, order, Shard{0, 1}) {
+	if whole := digestOf(m, order, Shard{}); whole != digestOf(m, order, Shard{0, 1}) {
 		t.Error("one node of one and the whole are two plans")
 	}
 
 	digests := []string{first}
 	other := func(m Manifest, order OrderSpec, part Shard) {
 		t.Helper()
-		d := Digest(m, order, part)
+		d := digestOf(m, order, part)
 		if slices.Contains(digests, d) {
 			t.Errorf("%v %v %v has the digest of another plan", m, order, part)
 		}
 		digests = append(digests, d)
 	}
-	other(Manifest{Objects: m.Objects[:1]}, order, part)
-	other(Manifest{Objects: []backends.Object{m.Objects[1], m.Objects[0]}}, order, part)
+	other(Manifest{Objects: listOf(m)[:1]}, order, part)
+	other(Manifest{Objects: List{listOf(m)[1], listOf(m)[0]}}, order, part)
 	for _, change := range []func(*backends.Object){
 		func(o *backends.Object) { o.Key = "c.tar" },
 		func(o *backends.Object) { o.Size = 11 },
 		func(o *backends.Object) { o.Version = "v3" },
 		func(o *backends.Object) { o.Key = "a.tar\" 10 \"v1\"\n\"b.tar" },
 	} {
-		changed := slices.Clone(m.Objects)
+		changed := slices.Clone(listOf(m))
 		change(&changed[0])
 		other(Manifest{Objects: changed}, order, part)
 	}
@@ -81,7 +81,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestArrange(t *testing.T) {
-	m := Manifest{Objects: []backends.Object{{Key: "a"}, {Key: "b c"}, {Key: "d"}, {Key: "#e"}}}
+	m := Manifest{Objects: List{{Key: "a"}, {Key: "b c"}, {Key: "d"}, {Key: "#e"}}}
 	for _, tt := range []struct{ list, want, wrong string }{
 		{list: "d\na\n", want: "d a"},
 		{list: "d\r\n\r\n#e", want: "d #e"},
@@ -95,7 +95,7 @@ func TestArrange(t *testing.T) {
 	} {
 		got, err := m.Arrange(strings.NewReader(tt.list))
 		var names []string
-		for _, o := range got.Objects {
+		for _, o := range listOf(got) {
 			names = append(names, o.Key)
 		}
 		if text := errorText(err); text != tt.wrong || err == nil && strings.Join(names, " ") != tt.want {

@@ -11,53 +11,54 @@ import (
 // Order returns the order of a manifest's objects: a function that returns, for an epoch from 0,
 // the index of the object at each position. It depends on nothing else: not on the number of nodes,
 // which select their positions by [Shard.Owns], nor on time, release or machine. The caller may
-// modify the returned slices.
+// modify the returned slices. A manifest has at most 2^31-1 objects, as a window does.
 //
 // ByName is the order of the listing, ByList the order of a list, see [Manifest.Arrange]. Shuffle is
 // another permutation for each seed and epoch. ByBlock shuffles blocks of consecutive objects, and
 // the objects within each block. For Balanced and Weighted see balanced.go and weighted.go.
-func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
-	n := len(m.Objects)
+func Order(spec OrderSpec, m Manifest) (func(epoch int) []int32, error) {
+	n := m.Len()
 	switch spec.By {
 	case ByName, ByList:
-		return func(int) []int { return indices(n) }
+		return func(int) []int32 { return indices(n) }, nil
 	case Shuffle:
-		return func(epoch int) []int {
+		return func(epoch int) []int32 {
 			order := indices(n)
 			shuffle.Shuffle(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
 			return order
-		}
+		}, nil
 	case ByBlock:
-		return func(epoch int) []int {
+		return func(epoch int) []int32 {
 			return blocks(n, spec.Block, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
-		}
+		}, nil
 	case Weighted:
-		return blend{spec, m}.order
+		units, err := units(m)
+		return blend{spec, m, units}.order, err
 	case Balanced:
 		b := newBalancer(spec, m)
-		return func(epoch int) []int { return b.order(rand.NewChaCha8(orderKey(spec.Seed, epoch))) }
+		return func(epoch int) []int32 { return b.order(rand.NewChaCha8(orderKey(spec.Seed, epoch))) }, nil
 	}
 	panic("plan: unknown order " + spec.By)
 }
 
-func indices(n int) []int {
-	order := make([]int, n)
+func indices(n int) []int32 {
+	order := make([]int32, n)
 	for i := range order {
-		order[i] = i
+		order[i] = int32(i)
 	}
 	return order
 }
 
 // blocks shuffles blocks of length consecutive objects, the last of which may be shorter, and then
 // the objects of each block.
-func blocks(n, length int, random rand.Source) []int {
+func blocks(n, length int, random rand.Source) []int32 {
 	at := indices((n + length - 1) / length)
 	shuffle.Shuffle(at, random)
-	order := make([]int, 0, n)
+	order := make([]int32, 0, n)
 	for _, block := range at {
 		from := len(order)
-		for i := block * length; i < min(n, (block+1)*length); i++ {
-			order = append(order, i)
+		for i := int(block) * length; i < min(n, (int(block)+1)*length); i++ {
+			order = append(order, int32(i))
 		}
 		shuffle.Shuffle(order[from:], random)
 	}

@@ -22,8 +22,8 @@ type Quality struct {
 
 // Quality measures the order in which objects of the manifest were delivered. over is a number of
 // samples, as in OrderSpec.
-func (m Manifest) Quality(delivered []int, over int) Quality {
-	q := Quality{Objects: len(delivered), Entropy: entropy(delivered, len(m.Objects))}
+func (m Manifest) Quality(delivered []int32, over int) Quality {
+	q := Quality{Objects: len(delivered), Entropy: entropy(delivered, m.Len())}
 	if len(m.Classes) == 0 || len(m.Counts) == 0 {
 		return q
 	}
@@ -35,7 +35,7 @@ func (m Manifest) Quality(delivered []int, over int) Quality {
 	return q
 }
 
-func (m Manifest) distances(delivered []int, over int) (distances []float64) {
+func (m Manifest) distances(delivered []int32, over int) (distances []float64) {
 	global, total := m.global()
 	bound := m.over(over)
 	classes := make([]int64, len(global))
@@ -69,14 +69,14 @@ func (m Manifest) distances(delivered []int, over int) (distances []float64) {
 
 // entropy returns the entropy of the steps from each object to the next. A uniform permutation
 // spreads the steps evenly over all distances.
-func entropy(delivered []int, n int) float64 {
+func entropy(delivered []int32, n int) float64 {
 	buckets := min(64, int(math.Sqrt(float64(len(delivered)))))
 	if buckets < 2 {
 		return 0
 	}
 	counts := make([]int, buckets)
 	for i := 1; i < len(delivered); i++ {
-		step := ((delivered[i]-delivered[i-1])%n + n) % n
+		step := (int(delivered[i]-delivered[i-1])%n + n) % n
 		counts[step*buckets/n]++
 	}
 	steps := float64(len(delivered) - 1)

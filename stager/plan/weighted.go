@@ -30,16 +30,26 @@ func (o OrderSpec) within() string { return cmp.Or(o.Within, Shuffle) }
 // phase, which would give one node all of one source. At any position, a source's contribution is
 // within one of its shards of its share.
 type blend struct {
-	spec OrderSpec
-	m    Manifest
+	spec  OrderSpec
+	m     Manifest
+	units []uint64
 }
 
-// unit returns the weight of a shard. An empty one counts as well, so that the order advances.
-func (b blend) unit(object int) uint64 {
-	if b.m.Counts != nil {
-		return uint64(max(b.m.Counts[object].Samples, 1))
+// units returns the weight of each shard. An empty one counts as well, so that the order advances.
+func units(m Manifest) ([]uint64, error) {
+	units := make([]uint64, m.Len())
+	for i := range units {
+		if m.Counts != nil {
+			units[i] = uint64(max(m.Counts[i].Samples, 1))
+			continue
+		}
+		obj, err := m.Objects.At(i)
+		if err != nil {
+			return nil, err
+		}
+		units[i] = uint64(max(obj.Size, 1))
 	}
-	return uint64(max(b.m.Objects[object].Size, 1))
+	return units, nil
 }
 
 // sums returns the weight of one pass over each source.
@@ -48,7 +58,7 @@ func (b blend) sums() []uint64 {
 	object := 0
 	for i, s := range b.m.Shares {
 		for range s.Objects {
-			sums[i] += b.unit(object)
+			sums[i] += b.units[object]
 			object++
 		}
 	}
@@ -88,23 +98,27 @@ func (b blend) goals() (goals []uint64, tooOften int) {
 
 // CheckShares refuses weights that would repeat a small source too often.
 func (m Manifest) CheckShares(order OrderSpec) error {
-	if _, i := (blend{order, m}).goals(); i >= 0 {
+	units, err := units(m)
+	if err != nil {
+		return err
+	}
+	if _, i := (blend{order, m, units}).goals(); i >= 0 {
 		return &EnvError{fmt.Errorf("%s is too small for its weight of %d: it would repeat more than %d times in each epoch; lower its weight, or raise the others'",
 			m.Shares[i].Source, m.Shares[i].Weight, maxPasses)}
 	}
 	return nil
 }
 
-func (b blend) order(epoch int) []int {
+func (b blend) order(epoch int) []int32 {
 	type placed struct {
 		at     uint64 // in units of 1/2^64
-		object int
+		object int32
 	}
 	var all []placed
 	goals, _ := b.goals()
 	first := 0
 	for i, s := range b.m.Shares {
-		var stream []int
+		var stream []int32
 		var total uint64
 		for pass := uint64(0); total < goals[i]; pass++ {
 			order := indices(s.Objects)
@@ -115,14 +129,14 @@ func (b blend) order(epoch int) []int {
 				if total >= goals[i] {
 					break
 				}
-				stream = append(stream, first+o)
-				total += b.unit(first + o)
+				stream = append(stream, int32(first)+o)
+				total += b.units[first+int(o)]
 			}
 		}
 		jitter := rand.NewChaCha8(b.key(epoch, uint64(i), 1<<63)) // not used as a pass number
 		var before uint64
 		for _, o := range stream {
-			unit := b.unit(o)
+			unit := b.units[o]
 			hi, lo := bits.Mul64(jitter.Uint64(), unit)
 			at, _ := bits.Div64(before+hi, lo, total)
 			all = append(all, placed{at, o})
@@ -131,7 +145,7 @@ func (b blend) order(epoch int) []int {
 		first += s.Objects
 	}
 	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
-	order := make([]int, len(all))
+	order := make([]int32, len(all))
 	for i, p := range all {
 		order[i] = p.object
 	}

@@ -15,7 +15,7 @@ func sources(shares ...Share) Manifest {
 	m := Manifest{Shares: shares}
 	for _, s := range shares {
 		for range s.Objects {
-			m.Objects = append(m.Objects, backends.Object{Size: 100})
+			m.Objects = append(listOf(m), backends.Object{Size: 100})
 		}
 	}
 	return m
@@ -26,13 +26,13 @@ func TestWeightedOrderIsTheSameInEveryRelease(t *testing.T) {
 	for _, tt := range []struct {
 		order OrderSpec
 		epoch int
-		want  []int
+		want  []int32
 	}{
-		{OrderSpec{By: Weighted, Seed: 17}, 0, []int{6, 4, 1, 5, 0, 7, 2, 3, 7}},
-		{OrderSpec{By: Weighted, Seed: 17}, 1, []int{6, 5, 3, 2, 7, 4, 6, 1, 0}},
-		{OrderSpec{By: Weighted, Seed: 17, Within: ByName}, 0, []int{6, 0, 1, 2, 3, 7, 4, 5, 6}},
+		{OrderSpec{By: Weighted, Seed: 17}, 0, []int32{6, 4, 1, 5, 0, 7, 2, 3, 7}},
+		{OrderSpec{By: Weighted, Seed: 17}, 1, []int32{6, 5, 3, 2, 7, 4, 6, 1, 0}},
+		{OrderSpec{By: Weighted, Seed: 17, Within: ByName}, 0, []int32{6, 0, 1, 2, 3, 7, 4, 5, 6}},
 	} {
-		if got := Order(tt.order, m)(tt.epoch); !slices.Equal(got, tt.want) {
+		if got := orderOf(tt.order, m)(tt.epoch); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v, epoch %d: got %#v, want %v", tt.order, tt.epoch, got, tt.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestWeightsHold(t *testing.T) {
 		for i := range rapid.IntRange(1, 4).Draw(t, "sources") {
 			m.Shares = append(m.Shares, Share{string(rune('a' + i)), rapid.IntRange(1, 40).Draw(t, "objects"), rapid.IntRange(1, 9).Draw(t, "weight")})
 			for range m.Shares[i].Objects {
-				m.Objects = append(m.Objects, backends.Object{Size: rapid.Int64Range(0, 50).Draw(t, "size")})
+				m.Objects = append(listOf(m), backends.Object{Size: rapid.Int64Range(0, 50).Draw(t, "size")})
 			}
 		}
 		spec := OrderSpec{By: Weighted, Seed: rapid.Int64().Draw(t, "seed"), Within: rapid.SampledFrom([]string{"", ByName, Shuffle}).Draw(t, "within")}
@@ -59,10 +59,14 @@ func TestWeightsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := inputs.Draw(t, "input")
 		m, spec := in.m, in.spec
-		order := Order(spec, m)(rapid.IntRange(0, 9).Draw(t, "epoch"))
-		b := blend{spec, m}
+		order := orderOf(spec, m)(rapid.IntRange(0, 9).Draw(t, "epoch"))
+		units, err := units(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := blend{spec, m, units}
 		goals, _ := b.goals()
-		times := make([]int, len(m.Objects))
+		times := make([]int32, m.Len())
 		for _, o := range order {
 			times[o]++
 		}
@@ -74,8 +78,8 @@ func TestWeightsHold(t *testing.T) {
 			}
 			var total, largest float64
 			for o, n := range of {
-				total += float64(n) * float64(b.unit(first+o))
-				largest = max(largest, float64(b.unit(first+o)))
+				total += float64(n) * float64(units[first+o])
+				largest = max(largest, float64(units[first+o]))
 			}
 			if goal := float64(goals[i]); total < goal || total >= goal+largest {
 				t.Fatalf("%s brings %v, want %v and no shard more", s.Source, total, goal)
@@ -88,14 +92,14 @@ func TestWeightsHold(t *testing.T) {
 // At every position, the mix so far matches the weights.
 func TestWeightsHoldAllAlong(t *testing.T) {
 	m := sources(Share{"web", 7000, 7}, Share{"books", 100, 2}, Share{"code", 1000, 1})
-	order := Order(OrderSpec{By: Weighted, Seed: 1}, m)(0)
+	order := orderOf(OrderSpec{By: Weighted, Seed: 1}, m)(0)
 	if want := 10_000; len(order) != want {
 		t.Errorf("got %d positions, want %d: 7,000 of web once, books twenty times, code once", len(order), want)
 	}
 	var came [3]float64
 	for position, o := range order {
 		source := 0
-		for first := m.Shares[0].Objects; o >= first; first += m.Shares[source].Objects {
+		for first := m.Shares[0].Objects; int(o) >= first; first += m.Shares[source].Objects {
 			source++
 		}
 		came[source]++
@@ -128,7 +132,7 @@ func TestSamplesWeighMoreThanBytes(t *testing.T) {
 			m.Counts[i].Samples = 30
 		}
 	}
-	if got, want := len(Order(OrderSpec{By: Weighted}, m)(0)), 40; got != want {
+	if got, want := len(orderOf(OrderSpec{By: Weighted}, m)(0)), 40; got != want {
 		t.Errorf("got %d positions, want %d: ten of b and, with a third of the samples, thirty of a", got, want)
 	}
 }
@@ -144,7 +148,7 @@ func TestWeightsThatCannotBeMeant(t *testing.T) {
 		}
 	}
 	m := sources(Share{"huge", 2, 1}, Share{"small", 2, maxWeight})
-	m.Objects[0].Size, m.Objects[1].Size = math.MaxInt64, math.MaxInt64
+	listOf(m)[0].Size, listOf(m)[1].Size = math.MaxInt64, math.MaxInt64
 	if m.CheckShares(OrderSpec{By: Weighted}) == nil {
 		t.Error("8 EiB times a million are taken")
 	}

@@ -111,12 +111,14 @@ type house struct {
 func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house {
 	t.Helper()
 	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: size, Epochs: 2, Manifest: "p", Fetcher: d}
+	var list window.List
 	for i, name := range d.names {
-		cfg.Items = append(cfg.Items, window.Item{Name: name, Size: int64(len(d.bodies[i]))})
+		list = append(list, window.Item{Name: name, Size: int64(len(d.bodies[i]))})
 		if size == 0 {
 			cfg.Size += int64(len(d.bodies[i]))
 		}
 	}
+	cfg.Items = list
 	source, err := window.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,7 @@ func New(cfg Config) (*Sampler, error) {
 	order := s.order(len(items))
 	s.win, err = window.New(window.Config{
 		Input: cfg.Input, Dir: cfg.Dir, Size: cfg.Size, Epochs: cfg.Epochs, First: cfg.Epoch,
-		Items: items, Order: order, More: s.more, Waits: func() window.Cause { return *s.cause.Load() }, Finished: s.advance,
+		Items: window.List(items), Order: order, More: s.more, Waits: func() window.Cause { return *s.cause.Load() }, Finished: s.advance,
 		Manifest: s.plan() + " " + s.nonce, Fetcher: s, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
@@ -156,15 +156,15 @@ func (s *Sampler) putBackUnheard() error {
 }
 
 // order returns the order of the files that were planned before the restart.
-func (s *Sampler) order(n int) func(int) []int {
+func (s *Sampler) order(n int) func(int) []int32 {
 	epoch, from := s.epoch, s.from
-	return func(e int) (order []int) {
+	return func(e int) (order []int32) {
 		if e != epoch {
 			return nil
 		}
-		order = slices.Repeat([]int{window.Nobody}, from)
+		order = slices.Repeat([]int32{window.Nobody}, from)
 		for i := range n {
-			order = append(order, i)
+			order = append(order, int32(i))
 		}
 		return order
 	}

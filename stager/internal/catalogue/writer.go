@@ -1,0 +1,108 @@
+package catalogue
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+const (
+	// inMemory is the size up to which blocks stay in memory: some 20,000 objects.
+	inMemory = 1 << 20
+	// writeAtOnce is how many bytes of blocks are collected before they are written to the file.
+	writeAtOnce = 256 << 10
+)
+
+// Writer creates a catalogue. Its methods must not be called concurrently.
+type Writer struct {
+	create  func() (*os.File, error)
+	file    *os.File // nil while all is in memory
+	memory  []byte   // blocks that are not in the file
+	written int64    // bytes in the file
+	starts  []int64  // of each block, by its first byte
+	n       int
+	last    string // the key of the last object of the unfinished block
+	limit   int    // a copy of inMemory, for tests
+}
+
+// NewWriter returns an empty catalogue. create is called once the catalogue is too large for memory.
+// It returns an empty file that no other program writes to; the catalogue closes it.
+func NewWriter(create func() (*os.File, error)) *Writer {
+	return &Writer{create: create, limit: inMemory}
+}
+
+// Add appends an object. The keys may have any order; sorted keys take the least space.
+func (w *Writer) Add(obj backends.Object) error {
+	if w.n == math.MaxInt32 {
+		return fmt.Errorf("the source has more than %d objects; select fewer by include and exclude", math.MaxInt32)
+	}
+	if w.n%PerBlock == 0 {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	w.memory = appendObject(w.memory, w.last, obj)
+	w.last = obj.Key
+	w.n++
+	return nil
+}
+
+// begin ends the last block and begins another one.
+func (w *Writer) begin() error {
+	w.end()
+	if len(w.memory) >= w.limit || w.file != nil && len(w.memory) >= writeAtOnce {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	w.starts = append(w.starts, w.written+int64(len(w.memory)))
+	w.memory = append(w.memory, make([]byte, sumLength)...)
+	w.last = ""
+	return nil
+}
+
+// end stores the checksum of the last block.
+func (w *Writer) end() {
+	if n := len(w.starts); n > 0 && w.starts[n-1] >= w.written {
+		seal(w.memory[w.starts[n-1]-w.written:])
+	}
+}
+
+// flush moves finished blocks to the file.
+func (w *Writer) flush() (err error) {
+	if w.file == nil {
+		if w.file, err = w.create(); err != nil {
+			return fmt.Errorf("create the catalogue of objects: %w", err)
+		}
+	}
+	if _, err := w.file.Write(w.memory); err != nil {
+		return fmt.Errorf("write the catalogue of objects: %w", err)
+	}
+	w.written += int64(len(w.memory))
+	w.memory = w.memory[:0]
+	return nil
+}
+
+// Finish returns the catalogue. The Writer must not be used afterwards, except for Abort.
+func (w *Writer) Finish() (*Catalogue, error) {
+	w.end()
+	if w.file != nil {
+		if err := w.flush(); err != nil {
+			return nil, err
+		}
+		w.memory = nil
+	}
+	c := &Catalogue{file: w.file, memory: w.memory, starts: append(w.starts, w.written+int64(len(w.memory))), n: w.n}
+	w.file = nil
+	return c, nil
+}
+
+// Abort removes the catalogue, unless Finish has returned it.
+func (w *Writer) Abort() error {
+	if w.file == nil {
+		return nil
+	}
+	return w.file.Close()
+}

@@ -1,0 +1,124 @@
+package window
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Item is one shard of the plan.
+type Item struct {
+	Name    string // a safe file name of at most 200 bytes
+	Size    int64  // in bytes, on disk; of a tree, the sum of disk.Room of its files
+	Tree    bool   // a directory of files; requires a TreeFetcher
+	Beside  int64  // bytes on disk beyond Size: the rest of its last block, directories, names
+	UpTo    bool   // a tree may take less than Size; the difference is released once it is fetched
+	Samples int    // 0 if unknown
+	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
+	Version string // of the source; a fetch resumes only with the same version
+}
+
+// Items are the shards of a plan, by index. There may be millions, so that a window reads them one
+// by one when it needs them. The methods must be safe for concurrent use. An error of Item ends Run.
+type Items interface {
+	Len() int
+	Item(i int) (Item, error)
+}
+
+// List is Items in memory.
+type List []Item
+
+// Len implements [Items].
+func (l List) Len() int { return len(l) }
+
+// Item implements [Items].
+func (l List) Item(i int) (Item, error) { return l[i], nil }
+
+// room returns the number of bytes that an item takes of the budget.
+func (i Item) room() int64 { return i.Size + i.Beside }
+
+func (i Item) check() error {
+	switch {
+	case i.Name == "" || len(i.Name) > 200 || strings.ContainsAny(i.Name, "/\x00\n"):
+		return fmt.Errorf("%q cannot be an item's name: 1 to 200 bytes without \"/\"", i.Name)
+	case i.Size < 0 || i.Beside < 0:
+		return fmt.Errorf("item %s has an invalid size: %d bytes and %d extra bytes", i.Name, i.Size, i.Beside)
+	}
+	return nil
+}
+
+// extent is what a window needs to know of all items together.
+type extent struct {
+	size    int64   // largest Size
+	room    int64   // largest room
+	total   int64   // sum of the rooms
+	rooms   []int64 // by item; nil unless Reuse needs them
+	samples []int32 // by item; nil unless some are known
+}
+
+// measureItems checks the items and sets extent.
+func (c *Config) measureItems() error {
+	n := c.Items.Len()
+	if n > math.MaxInt32 {
+		return fmt.Errorf("input %s has %d items; at most %d are supported: select fewer by include and exclude", c.Input, n, math.MaxInt32)
+	}
+	_, trees := c.Fetcher.(TreeFetcher)
+	for i := range n {
+		item, err := c.Items.Item(i)
+		if err == nil {
+			err = item.check()
+		}
+		if err == nil && item.Tree && !trees {
+			err = fmt.Errorf("item %s is a directory, and the Fetcher does not implement TreeFetcher", item.Name)
+		}
+		if err != nil {
+			return err
+		}
+		x, room := &c.extent, item.room()
+		x.size, x.room, x.total = max(x.size, item.Size), max(x.room, room), x.total+room
+		if item.Samples > 0 && x.samples == nil {
+			x.samples = make([]int32, n)
+		}
+		if x.samples != nil {
+			x.samples[i] = int32(min(item.Samples, math.MaxInt32))
+		}
+		if c.Reuse != ReuseNone {
+			x.rooms = append(x.rooms, room)
+		}
+	}
+	return nil
+}
+
+// lastItem is the item that was read last: the next position is looked at again and again while there
+// is no room for it.
+type lastItem struct {
+	index int
+	item  Item
+	some  bool
+}
+
+// itemLocked returns an item.
+func (w *Window) itemLocked(i int) (Item, error) {
+	if n := w.cfg.Items.Len(); i >= n {
+		return w.grown[i-n], nil
+	}
+	if w.lastItem.some && w.lastItem.index == i {
+		return w.lastItem.item, nil
+	}
+	item, err := w.cfg.Items.Item(i)
+	if err != nil {
+		return Item{}, fmt.Errorf("input %s: %w", w.cfg.Input, err)
+	}
+	w.lastItem = lastItem{i, item, true}
+	return item, nil
+}
+
+// nextItemLocked returns the item at a position that is not reserved yet; the zero Item if it
+// cannot be read, which ends Run once the position is reserved.
+func (w *Window) nextItemLocked(a seq) Item {
+	item, _ := w.itemLocked(int(w.orders[a.epoch][a.pos]))
+	return item
+}
+
+// itemCountLocked returns the number of items, including those from Config.More.
+func (w *Window) itemCountLocked() int { return w.cfg.Items.Len() + len(w.grown) }
