@@ -1,7 +1,6 @@
 package file
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -109,12 +108,4 @@ func checkKey(op, key string) error {
 // hidden reports whether key is reserved for stager.
 func hidden(key string) bool {
 	return key == private || strings.HasPrefix(key, private+"/") || strings.HasPrefix(path.Base(key), Temporary)
-}
-
-// ended returns an error of kind Canceled if ctx is done.
-func ended(ctx context.Context, op, key string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }

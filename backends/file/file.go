@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Scheme returns the scheme of file:///absolute/path/ URLs.
@@ -154,7 +155,7 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 
 // reach checks ctx and key and returns the root, for all calls on one key that do not write.
 func (b *Backend) reach(ctx context.Context, op, key string) (*os.Root, error) {
-	if err := ended(ctx, op, key); err != nil {
+	if err := fileshare.Ended(ctx, op, key); err != nil {
 		return nil, err
 	}
 	if err := checkKey(op, key); err != nil {
@@ -242,7 +243,7 @@ func (r *reader) compare(info fs.FileInfo) error {
 // Read returns the last bytes only after it has verified that the file is unchanged, because
 // callers that know the length never read up to EOF.
 func (r *reader) Read(p []byte) (int, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
 	}
 	if r.left == 0 {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // lockPrefix is the name prefix of lock files.
@@ -119,7 +120,7 @@ func lock(ctx context.Context, root *os.Root, key string) (unlock func(), err er
 		backends.Moved(ctx) // waiting is not a stall
 		select {
 		case <-ctx.Done():
-			return nil, ended(ctx, "commit", key)
+			return nil, fileshare.Ended(ctx, "commit", key)
 		case <-time.After(pause):
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // List implements backends.Source. It keeps only the names in the directories between the root and
@@ -66,7 +67,7 @@ func (l *lister) dir(dir string) bool {
 		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
 	}
 	for _, name := range names {
-		if err := ended(l.ctx, "list", l.prefix); err != nil {
+		if err := fileshare.Ended(l.ctx, "list", l.prefix); err != nil {
 			l.yield(backends.Object{}, err)
 			return false
 		}
@@ -119,7 +120,7 @@ func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error)
 			return names, info, nil
 		}
 		if err == nil {
-			err = ended(l.ctx, "list", l.prefix)
+			err = fileshare.Ended(l.ctx, "list", l.prefix)
 		}
 		if err != nil {
 			return nil, nil, missing("list", dir, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // Create implements backends.Sink.
@@ -39,7 +40,7 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 
 // begin creates the temporary file and its directories.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
-	if err := ended(ctx, "create", key); err != nil {
+	if err := fileshare.Ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
 	if err := checkKey("create", key); err != nil {
@@ -98,7 +99,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	if u.over != nil {
 		return backends.Object{}, u.over
 	}
-	if err := ended(ctx, "commit", u.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", u.key); err != nil {
 		return backends.Object{}, err
 	}
 	if u.opts.Size >= 0 && size != u.opts.Size {
@@ -266,7 +267,7 @@ func (u *upload) usable(ctx context.Context) error {
 	if u.published {
 		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
 	}
-	return ended(ctx, "write", u.key)
+	return fileshare.Ended(ctx, "write", u.key)
 }
 
 type writer struct {
@@ -299,9 +300,8 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	if err := w.usable(ctx); err != nil {
 		return err
 	}
-	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
-		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+	if err := fileshare.CheckPart(w.key, off, src.Size(), w.opts.Size, w.part); err != nil {
+		return err
 	}
 	buf := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buf)
@@ -323,7 +323,7 @@ type obeying struct {
 }
 
 func (o *obeying) Read(p []byte) (int, error) {
-	if err := ended(o.ctx, "write", o.key); err != nil {
+	if err := fileshare.Ended(o.ctx, "write", o.key); err != nil {
 		return 0, err
 	}
 	return o.src.Read(p)

@@ -369,9 +369,8 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	if err := w.usable(ctx); err != nil {
 		return err
 	}
-	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
-		return backends.Errorf(backends.Invalid, "write", w.key,
-			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+	if err := fileshare.CheckPart(w.key, off, src.Size(), w.opts.Size, w.part); err != nil {
+		return err
 	}
 	at, err := w.put(ctx, off, src, src.Size())
 	if err != nil {
