@@ -93,6 +93,20 @@ type Local interface {
 	Dir() string
 }
 
+// Hub is implemented by backends that read one commit of a repository of the Hugging Face Hub.
+type Hub interface {
+	// Commit returns which one.
+	Commit() HubCommit
+}
+
+// HubCommit is a commit of a repository of the Hugging Face Hub.
+type HubCommit struct {
+	Kind     string // models, datasets or spaces
+	Repo     string // such as org/model
+	Revision string // the branch, tag or commit of the URL
+	SHA      string
+}
+
 // A PartWriter receives the parts of one object. WritePart is safe for concurrent use. Call Commit
 // after all WritePart calls have returned.
 type PartWriter interface {

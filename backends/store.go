@@ -125,6 +125,16 @@ func (s *Store) LocalPath() (dir string, ok bool) {
 	return filepath.Join(local.Dir(), filepath.FromSlash(s.prefix)), true
 }
 
+// HubCommit returns the commit that the store reads, and the prefix of the store's keys in it. ok is
+// false if the store is not a repository of the Hugging Face Hub.
+func (s *Store) HubCommit() (commit HubCommit, prefix string, ok bool) {
+	hub, ok := s.backend.(Hub)
+	if !ok {
+		return HubCommit{}, "", false
+	}
+	return hub.Commit(), s.prefix, true
+}
+
 // Connections returns the current limit of concurrent requests.
 func (s *Store) Connections() int { return s.requests.now() }
 

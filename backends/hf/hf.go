@@ -34,7 +34,15 @@ type repo struct {
 	paused    time.Time // no request is sent before
 }
 
-var _ backends.Backend = (*repo)(nil)
+var (
+	_ backends.Backend = (*repo)(nil)
+	_ backends.Hub     = (*repo)(nil)
+)
+
+// Commit implements backends.Hub.
+func (r *repo) Commit() backends.HubCommit {
+	return backends.HubCommit{Kind: r.kind, Repo: r.repo, Revision: r.revision, SHA: r.commit}
+}
 
 // Capabilities implements backends.Backend. A commit never changes.
 func (r *repo) Capabilities() backends.Capabilities {

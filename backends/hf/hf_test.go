@@ -2,10 +2,9 @@ package hf
 
 import (
 	"bytes"
-	"fmt"
+	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
-	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/backends/conformance/hub"
 )
 
 var tree = map[string]int64{
@@ -30,7 +29,12 @@ func sorted() (keys []string) {
 	return keys
 }
 
-func (h *hub) try(t *testing.T, url string, opts backends.Options, variables ...string) (*backends.Store, error) {
+// fake opens stores of a fake of the Hub.
+type fake struct{ *hub.Hub }
+
+func newHub(t *testing.T) fake { return fake{hub.Start(t, maps.Clone(tree))} }
+
+func (h fake) try(t *testing.T, url string, opts backends.Options, variables ...string) (*backends.Store, error) {
 	t.Helper()
 	opts.Getenv = func(name string) string {
 		for _, v := range append(variables, "HF_ENDPOINT="+h.URL) {
@@ -50,7 +54,7 @@ func (h *hub) try(t *testing.T, url string, opts backends.Options, variables ...
 	return store, err
 }
 
-func (h *hub) open(t *testing.T, url string, variables ...string) *backends.Store {
+func (h fake) open(t *testing.T, url string, variables ...string) *backends.Store {
 	t.Helper()
 	store, err := h.try(t, url, backends.Options{}, variables...)
 	if err != nil {
@@ -87,10 +91,10 @@ func wantReads(t *testing.T, store *backends.Store, obj backends.Object) {
 }
 
 func TestReadingHalfOfContract(t *testing.T) {
-	for _, url := range []string{"hf://org/name/", "hf://datasets/org/name@v1.0/", "hf://spaces/org/name@refs/pr/1/", "hf://org/name@" + commit} {
+	for _, url := range []string{"hf://org/name/", "hf://datasets/org/name@v1.0/", "hf://spaces/org/name@refs/pr/1/", "hf://org/name@" + hub.Commit} {
 		t.Run(url, func(t *testing.T) {
-			h := start(t, tree)
-			open := func(t *testing.T) *backends.Store { return h.open(t, url, "HF_TOKEN="+token) }
+			h := newHub(t)
+			open := func(t *testing.T) *backends.Store { return h.open(t, url, "HF_TOKEN="+hub.Token) }
 			objects, keys := listing(t, open(t))
 			if !slices.Equal(keys, sorted()) {
 				t.Fatalf("the listing has %q, want %q", keys, sorted())
@@ -101,7 +105,7 @@ func TestReadingHalfOfContract(t *testing.T) {
 			}
 		})
 	}
-	h := start(t, tree)
+	h := newHub(t)
 	if _, keys := listing(t, h.open(t, "hf://org/name/onnx/")); !slices.Equal(keys, []string{"model.onnx"}) {
 		t.Errorf("a directory has %q, want model.onnx", keys)
 	}
@@ -111,9 +115,9 @@ func TestReadingHalfOfContract(t *testing.T) {
 }
 
 func TestLocationIsRenewedInMidFile(t *testing.T) {
-	h := start(t, tree)
-	h.set(func() { h.uses = 2 })
-	store := h.open(t, "hf://org/name/", "HF_TOKEN="+token)
+	h := newHub(t)
+	h.Set(func() { h.Uses = 2 })
+	store := h.open(t, "hf://org/name/", "HF_TOKEN="+hub.Token)
 	obj, err := store.Stat(t.Context(), "model.safetensors")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +132,7 @@ func TestLocationIsRenewedInMidFile(t *testing.T) {
 		t.Error("the bytes are not those of the file")
 	}
 	redirected := 0
-	for _, r := range h.requests() {
+	for _, r := range h.Requests() {
 		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/resolve/") {
 			redirected++
 		}
@@ -139,13 +143,13 @@ func TestLocationIsRenewedInMidFile(t *testing.T) {
 }
 
 func TestSmallFileIsComparedWithItsBlob(t *testing.T) {
-	h := start(t, tree)
+	h := newHub(t)
 	store := h.open(t, "hf://org/name/")
 	obj, err := store.Stat(t.Context(), "config.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.set(func() { h.corrupt = true })
+	h.Set(func() { h.Corrupt = true })
 	if _, err := store.ReadRange(t.Context(), obj, 0, 10, make(memory, 10), nil); backends.KindOf(err) != backends.Corrupt {
 		t.Errorf("reading other bytes: got %v, want kind corrupt", err)
 	}
@@ -159,7 +163,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		words      string
 	}{
 		"missing without a token": {"hf://org/other/", "", false, backends.Permission, "org/other does not exist, or is private and needs the HF_TOKEN"},
-		"missing":                 {"hf://org/other/", token, false, backends.NotExist, "org/other does not exist"},
+		"missing":                 {"hf://org/other/", hub.Token, false, backends.NotExist, "org/other does not exist"},
 		"revision":                {"hf://org/name@v9/", "", false, backends.NotExist, `org/name has no revision "v9"`},
 		"wrong token":             {"hf://org/name/", "hf_wrong", false, backends.Permission, "the Hub rejects the token"},
 		"gated":                   {"hf://datasets/org/name/", "", true, backends.Permission, "org/name is gated: request access at HUB/datasets/org/name, and set HF_TOKEN"},
@@ -167,14 +171,14 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		"no revision":             {"hf://org/name@/x", "", false, backends.Invalid, "an hf URL looks like"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, tree)
-			h.set(func() { h.gated = tt.gated })
+			h := newHub(t)
+			h.Set(func() { h.Gated = tt.gated })
 			store, err := h.try(t, tt.url, backends.Options{RetryFor: time.Millisecond}, "HF_TOKEN="+tt.token)
 			if err == nil {
 				_, err = store.Stat(t.Context(), "config.json")
 			}
 			words := strings.ReplaceAll(tt.words, "HUB", h.URL)
-			if backends.KindOf(err) != tt.kind || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), token) {
+			if backends.KindOf(err) != tt.kind || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), hub.Token) {
 				t.Errorf("got %v (kind %s), want kind %s and %q", err, backends.KindOf(err), tt.kind, words)
 			}
 		})
@@ -192,9 +196,9 @@ func TestTokenIsFoundAndRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(token + "\n")
-	h := start(t, tree)
-	h.set(func() { h.gated = true })
+	write(hub.Token + "\n")
+	h := newHub(t)
+	h.Set(func() { h.Gated = true })
 	store := h.open(t, "hf://org/name/", "HOME="+home)
 	if _, err := store.Stat(t.Context(), "config.json"); err != nil {
 		t.Errorf("stat: %v", err)
@@ -205,7 +209,7 @@ func TestTokenIsFoundAndRenewed(t *testing.T) {
 		t.Errorf("with an old token: got %v, want kind permission", err)
 	}
 	secrets := t.TempDir()
-	if err := os.WriteFile(filepath.Join(secrets, "HF_TOKEN"), []byte(token), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, "HF_TOKEN"), []byte(hub.Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.try(t, "hf://org/name/", backends.Options{Secrets: secrets}, "HOME="+home); err != nil {
@@ -215,53 +219,22 @@ func TestTokenIsFoundAndRenewed(t *testing.T) {
 
 // All requests wait, not only the one that was refused.
 func TestRateLimitKeepsAllRequestsBack(t *testing.T) {
-	h := start(t, tree)
+	h := newHub(t)
 	store := h.open(t, "hf://org/name/")
-	h.set(func() {
-		h.faults = append(h.faults, func(w http.ResponseWriter, _ *http.Request) bool {
+	h.Set(func() {
+		h.Faults = append(h.Faults, func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Retry-After", "100")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return true
 		})
 	})
-	before := len(h.requests())
+	before := len(h.Requests())
 	for range 3 {
 		if _, err := store.Stat(t.Context(), "config.json"); backends.KindOf(err) != backends.Throttled {
 			t.Errorf("stat: got %v, want kind throttled", err)
 		}
 	}
-	if got := len(h.requests()) - before; got != 1 {
+	if got := len(h.Requests()) - before; got != 1 {
 		t.Errorf("the Hub had %d requests, want 1", got)
-	}
-}
-
-// The Hub's own client takes the fake for a Hub.
-func TestFakeServesHuggingFaceClient(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err == nil {
-		if err = exec.CommandContext(t.Context(), python, "-c", "import huggingface_hub").Run(); err != nil {
-			err = fmt.Errorf("%s cannot import huggingface_hub: %w", python, err)
-		}
-	}
-	live.Require(t, "hf", err)
-	h := start(t, tree)
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), python, "-c", `
-import sys, huggingface_hub as hub
-api = hub.HfApi()
-print(sorted(api.list_repo_files("org/name")))
-print(sorted(e.path for e in api.list_repo_tree("org/name", recursive=True) if hasattr(e, "blob_id")))
-hub.snapshot_download("org/name", local_dir=sys.argv[1])
-`, dir)
-	cmd.Env = append(os.Environ(), "HF_ENDPOINT="+h.URL, "HF_TOKEN="+token, "HF_HOME="+t.TempDir(), "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_TELEMETRY=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for key, size := range tree {
-		got, err := os.ReadFile(filepath.Join(dir, key))
-		if err != nil || !bytes.Equal(got, conformance.ContentsOf(key, size).Bytes()) {
-			t.Errorf("%q: %v, or other bytes", key, err)
-		}
 	}
 }

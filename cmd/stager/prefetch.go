@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/download"
+	"github.com/stager-dev/stager/stager/hubcache"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -25,6 +27,7 @@ type prefetchCmd struct {
 	Verify    string   `help:"Verification: auto (checksums where the store has them), full (require checksums) or size (compare sizes only)." enum:"auto,full,size" default:"auto"`
 	Write     string   `help:"How to write large files: direct (O_DIRECT), buffered (page cache), or auto (measured on ext4 and xfs)." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
 	Unpack    string   `help:"auto unpacks each .tar, .tar.gz, .tgz, .tar.zst and .zip while it is read: train/1.tar becomes the directory train/1/." enum:"none,auto" default:"none"`
+	Layout    string   `help:"hf-cache writes an hf:// source as the cache of huggingface_hub, of which DST is the directory (HF_HUB_CACHE), for HF_HUB_OFFLINE=1." enum:"keys,hf-cache" default:"keys"`
 	Overwrite bool     `help:"Replace files in DST that differ and that stager did not write."`
 	Sync      bool     `help:"Sync to disk before exiting, so that the data survive a power loss."`
 	JSON      bool     `help:"Print a summary as JSON."`
@@ -37,7 +40,8 @@ func (prefetchCmd) Help() string {
     stager prefetch s3://datasets/imagenet/train/ /data/train --include '*.tar'
     stager prefetch s3://datasets/model.safetensors /models/
     stager prefetch s3://datasets/archives/ /data --unpack auto
-    stager prefetch s3://datasets/imagenet/ /data --shard $JOB_COMPLETION_INDEX/8`
+    stager prefetch s3://datasets/imagenet/ /data --shard $JOB_COMPLETION_INDEX/8
+    stager prefetch hf://org/model@main /models --layout hf-cache`
 }
 
 func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
@@ -50,6 +54,16 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	cfg := download.Config{
 		Dir: c.Dst, Verify: download.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Listing: listing,
 		Unpack: c.Unpack == "auto",
+	}
+	prefetch := download.Prefetch
+	if c.Layout == "hf-cache" {
+		prefetch = hubcache.Prefetch
+		switch {
+		case !strings.HasPrefix(c.Src, "hf://"):
+			return &usageError{errors.New("--layout hf-cache needs a source of the Hugging Face Hub, such as hf://org/model@main")}
+		case cfg.Unpack:
+			return &usageError{errors.New("--layout hf-cache cannot unpack archives: remove --unpack")}
+		}
 	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {
@@ -68,7 +82,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	cfg.Progress = func(p download.Progress) {
 		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal, p.Unpacked})
 	}
-	summary, err := download.Prefetch(ctx, cfg)
+	summary, err := prefetch(ctx, cfg)
 	show.close()
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Protocols are those that have a server here. Install knows "python", "pytorch"
+// Protocols are those that have a server here. Install knows "hf", "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
 // servers of other projects, and "xfs", the file system.
 var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp"}
@@ -59,6 +59,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case "sftp":
 		_, err := Unpack(ctx, progress, sshdPackages...)
 		return err
+	case "hf": // its server is a fake
+		return hubWheels.install(ctx, progress, hubModules)
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
 	case "pytorch":

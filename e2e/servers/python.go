@@ -41,6 +41,14 @@ var (
 		"mypy==2.4.1", "ruff==0.17.6", "coverage==7.17.4",
 		"ast_serialize==0.13.1", "librt==0.17.0", "mypy_extensions==1.2.0", "pathspec==1.1.1", "typing_extensions==4.16.0",
 	}
+	// What comes after the first two is what these import. Of transformers, tests load configurations
+	// and tokenizers, which need no PyTorch.
+	hubWheels = wheels{
+		"huggingface_hub==0.36.2", "transformers==4.57.6",
+		"certifi==2026.10.19.post1", "charset-normalizer==3.5.2", "filelock==4.2.11", "fsspec==2026.9.0", "idna==3.20", "numpy==2.4.6", "packaging==26.3",
+		"PyYAML==6.0.4", "regex==2026.11.15", "requests==2.34.2", "safetensors==0.8.0", "tokenizers==0.22.2", "tqdm==4.70.1", "typing_extensions==4.16.0",
+		"urllib3==2.8.0",
+	}
 	// What comes after the first three is what these import, beside Debian's.
 	streamingWheels = wheels{
 		"mosaicml-streaming==0.13.0", "webdataset==1.0.2", "braceexpand==0.1.7",
@@ -70,6 +78,12 @@ func PythonTools() (Trainer, error) { return pythonToolWheels.trainer("pytorch",
 // Streaming finds what Install("streaming") installed: PyTorch with WebDataset and MosaicML
 // Streaming.
 func Streaming() (Trainer, error) { return streamingWheels.trainer("streaming", streamingModules) }
+
+// hubModules installs hubWheels.
+var hubModules = modules{"pip"}
+
+// HuggingFace finds what Install("hf") installed: huggingface_hub and transformers.
+func HuggingFace() (Trainer, error) { return hubWheels.trainer("hf", hubModules) }
 
 // modules are those of Debian's Python; a package has the name of its module.
 type modules []string

@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A file with its object's size and time may be the object: the dataset was copied by other means,
+// A file with its object's size and time, or its size if the store has no times, may be the object: the dataset was copied by other means,
 // the record was lost, or the file's owner was changed. It may also be another file that was put
 // there, or that was changed and had its time restored. Only its bytes can tell.
 
@@ -31,7 +31,7 @@ func (p *run) check(ctx context.Context, obj backends.Object) error {
 		p.warm(obj)
 		return nil
 	case !p.cfg.Overwrite:
-		return p.inTheWay(obj.Key, "it has the object's size and time but different bytes, and stager did not write it")
+		return p.inTheWay(obj.Key, "it looks like the object but has different bytes, and stager did not write it")
 	}
 	return p.small(ctx, obj, 0) // the barrier is open, so no place in the spool is needed
 }

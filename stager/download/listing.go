@@ -164,7 +164,7 @@ func (p *run) compare(obj backends.Object, f *findings) (presence, error) {
 	case warm:
 		return here, nil
 	case alike:
-		if p.cfg.Verify == VerifySize {
+		if p.cfg.Verify == VerifySize && !obj.ModTime.IsZero() {
 			return here, nil
 		}
 		return unknown, nil

@@ -38,7 +38,10 @@ type Config struct {
 	// as soon as the files exist. If the machine then fails before the kernel has written them, the
 	// next run fetches them again.
 	Sync bool
-	Log  *slog.Logger
+	// Finish, if not nil, is called once all files are present, while no other prefetch can fill the
+	// directory.
+	Finish func(*disk.Dir) error
+	Log    *slog.Logger
 	// Progress is called from one goroutine, five times a second and once at the end, before
 	// Prefetch returns. May be nil.
 	Progress func(Progress)
@@ -75,7 +78,7 @@ type Summary struct {
 // not a valid path; and kind NoSpace if the disk is too small. It is a *disk.BusyError if another
 // process fills the directory.
 //
-// A file with the object's size and time that no prefetch is known to have written is read and
+// A file with the object's size, and its time if the store has one, that no prefetch is known to have written is read and
 // compared with the store's checksum or with the object. If its bytes differ, or if a file appeared
 // meanwhile, the error also has kind Exist, but some fetched files may be published by then. An
 // object that changes after it was listed is an error of kind Changed: the next run lists again.
@@ -192,6 +195,9 @@ func (p *run) run(ctx context.Context) (err error) {
 		<-fetched //nolint:errcheck // likewise
 	} else {
 		err = <-fetched
+	}
+	if err == nil && p.cfg.Finish != nil {
+		err = p.cfg.Finish(p.dir)
 	}
 	// A run that fetches nothing has time to sync what an earlier run fetched.
 	if ctx.Err() == nil && (p.cfg.Sync || found.files == 0) {

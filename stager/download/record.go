@@ -229,7 +229,7 @@ type standing int
 
 const (
 	warm    standing = iota // it is the object and need not be fetched
-	alike                   // it has the object's size and time, but no run is known to have written it
+	alike                   // it has the object's size, and its time if that is known, but no run is known to have written it
 	touched                 // like alike, but a run wrote it, or another file in its place, and it was changed since
 	ours                    // an earlier run wrote it, and the source has changed since
 	foreign                 // its origin is unknown
@@ -259,6 +259,8 @@ func (r *record) judge(obj backends.Object, now disk.State) standing {
 	switch {
 	case cut:
 		return ours
+	case now.Size == obj.Size && obj.ModTime.IsZero():
+		return alike
 	case !same:
 		return foreign
 	case r.suspect:

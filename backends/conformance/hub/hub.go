@@ -1,7 +1,10 @@
-package hf
+// Package hub is a fake of the Hugging Face Hub, which the real huggingface_hub takes for one.
+package hub
 
 import (
+	"bytes"
 	"crypto/sha1" // as Git does
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -16,38 +19,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
+// Commit is that of all revisions, and Token is accepted.
 const (
-	commit  = "0123456789abcdef0123456789abcdef01234567"
-	token   = "hf_hunter2"
+	Commit  = "0123456789abcdef0123456789abcdef01234567"
+	Token   = "hf_hunter2"
 	perPage = 3 // files on a page of a listing
 )
 
-// hub is a fake of the Hugging Face Hub with one repository per kind, org/name, and a server of large
+// Hub is a fake of the Hugging Face Hub with one repository per kind, org/name, and a server of large
 // files on another host, whose locations are signed and valid for some uses.
-type hub struct {
+type Hub struct {
 	*httptest.Server
 
 	files *httptest.Server
 
 	mu      sync.Mutex // guards the fields below
-	sizes   map[string]int64
-	gated   bool
-	uses    int            // of a signature; 0: any number
+	Sizes   map[string]int64
+	Texts   map[string]string // contents of files that are not generated
+	Gated   bool
+	Uses    int // of a signature; 0: any number
+	Faults  []func(http.ResponseWriter, *http.Request) bool
+	Corrupt bool           // small files have other bytes than their hashes
 	used    map[string]int // by signature
-	faults  []func(http.ResponseWriter, *http.Request) bool
 	seen    []*http.Request
-	corrupt bool
 }
 
 // large is the size from which files are in LFS.
 const large = 1 << 20
 
-func start(t *testing.T, sizes map[string]int64) *hub {
-	h := &hub{sizes: sizes, used: make(map[string]int)}
+// Start starts a Hub with files of generated contents, which ends with the test.
+func Start(t testing.TB, sizes map[string]int64) *Hub {
+	h := &Hub{Sizes: sizes, Texts: make(map[string]string), used: make(map[string]int)}
 	h.files = httptest.NewServer(http.HandlerFunc(h.serveLocation))
 	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
 	t.Cleanup(h.files.Close)
@@ -55,13 +60,15 @@ func start(t *testing.T, sizes map[string]int64) *hub {
 	return h
 }
 
-func (h *hub) set(change func()) {
+// Set changes the fields while no request is served.
+func (h *Hub) Set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
 }
 
-func (h *hub) requests() []*http.Request {
+// Requests returns the requests so far, except those for locations.
+func (h *Hub) Requests() []*http.Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.seen)
@@ -73,25 +80,41 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	http.Error(w, `{"error":"`+code+`"}`, status)
 }
 
-// blob returns the hash of a file as Git has it.
-func blob(key string, size int64) string {
+// Add adds a file with these contents.
+func (h *Hub) Add(key, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Texts[key], h.Sizes[key] = text, int64(len(text))
+}
+
+func (h *Hub) contents(key string) []byte {
+	if text, ok := h.Texts[key]; ok {
+		return []byte(text)
+	}
+	return conformance.ContentsOf(key, h.Sizes[key]).Bytes()
+}
+
+// hash returns the hash of a file as the Hub has it: SHA-256 of large files, that of the Git blob of
+// others.
+func (h *Hub) hash(key string) string {
+	contents := h.contents(key)
+	if len(contents) >= large {
+		sum := sha256.Sum256(contents)
+		return hex.EncodeToString(sum[:])
+	}
 	s := sha1.New()
-	fmt.Fprintf(s, "blob %d\x00", size)
-	s.Write(conformance.ContentsOf(key, size).Bytes())
+	fmt.Fprintf(s, "blob %d\x00", len(contents))
+	s.Write(contents)
 	return hex.EncodeToString(s.Sum(nil))
 }
 
-func sha256Of(key string, size int64) string {
-	return conformance.ContentsOf(key, size).Sum(backends.SHA256).Value
-}
-
-func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
+func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = append(h.seen, r)
-	for i, fault := range h.faults {
+	for i, fault := range h.Faults {
 		if fault(w, r) {
-			h.faults = slices.Delete(h.faults, i, i+1)
+			h.Faults = slices.Delete(h.Faults, i, i+1)
 			return
 		}
 	}
@@ -110,10 +133,10 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		refuse(w, http.StatusNotFound, "RepoNotFound")
 		return
-	case r.Header.Get("Authorization") != "" && r.Header.Get("Authorization") != "Bearer "+token:
+	case r.Header.Get("Authorization") != "" && r.Header.Get("Authorization") != "Bearer "+Token:
 		http.Error(w, "Invalid credentials in Authorization header", http.StatusUnauthorized)
 		return
-	case h.gated && r.Header.Get("Authorization") == "" && !(api && len(parts) > 2 && parts[2] == "revision"):
+	case h.Gated && r.Header.Get("Authorization") == "" && !(api && len(parts) > 2 && parts[2] == "revision"):
 		refuse(w, http.StatusUnauthorized, "GatedRepo")
 		return
 	}
@@ -122,19 +145,19 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 		what = parts[2]
 		revision, _ = url.PathUnescape(parts[3])
 	}
-	if !slices.Contains([]string{"main", "v1.0", "refs/pr/1", commit}, revision) {
+	if !slices.Contains([]string{"main", "v1.0", "refs/pr/1", Commit}, revision) {
 		refuse(w, http.StatusNotFound, "RevisionNotFound")
 		return
 	}
 	rest, _ := url.PathUnescape(strings.Join(parts[min(len(parts), 4):], "/"))
-	w.Header().Set("X-Repo-Commit", commit)
+	w.Header().Set("X-Repo-Commit", Commit)
 	switch {
 	case api && what == "revision":
 		var siblings []map[string]string
-		for key := range h.sizes {
+		for key := range h.Sizes {
 			siblings = append(siblings, map[string]string{"rfilename": key})
 		}
-		json.NewEncoder(w).Encode(map[string]any{"id": "org/name", "modelId": "org/name", "sha": commit, "siblings": siblings, "private": false, "tags": []string{}, "downloads": 0, "likes": 0}) //nolint:errcheck // the client may have left
+		json.NewEncoder(w).Encode(map[string]any{"id": "org/name", "modelId": "org/name", "sha": Commit, "siblings": siblings, "private": false, "tags": []string{}, "downloads": 0, "likes": 0}) //nolint:errcheck // the client may have left
 	case api && what == "tree":
 		h.tree(w, r, rest)
 	case !api && what == "resolve":
@@ -145,21 +168,21 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // tree lists one page, directories first, as the Hub does.
-func (h *hub) tree(w http.ResponseWriter, r *http.Request, dir string) {
+func (h *Hub) tree(w http.ResponseWriter, r *http.Request, dir string) {
 	var items []map[string]any
 	directories := make(map[string]bool)
-	for key, size := range h.sizes {
+	for key, size := range h.Sizes {
 		if dir != "" && !strings.HasPrefix(key, dir+"/") {
 			continue
 		}
 		if parent := path.Dir(key); parent != "." && parent != dir {
 			directories[parent] = true
 		}
-		one := map[string]any{"type": "file", "path": key, "size": size, "oid": blob(key, min(size, 100))}
+		one := map[string]any{"type": "file", "path": key, "size": size, "oid": strings.Repeat("1", 40)}
 		if size >= large {
-			one["lfs"] = map[string]any{"oid": sha256Of(key, size), "size": size, "pointerSize": 130}
+			one["lfs"] = map[string]any{"oid": h.hash(key), "size": size, "pointerSize": 130}
 		} else {
-			one["oid"] = blob(key, size)
+			one["oid"] = h.hash(key)
 		}
 		items = append(items, one)
 	}
@@ -189,34 +212,35 @@ func (h *hub) tree(w http.ResponseWriter, r *http.Request, dir string) {
 }
 
 // resolve serves a small file, or redirects to the location of a large one.
-func (h *hub) resolve(w http.ResponseWriter, r *http.Request, key string) {
-	size, ok := h.sizes[key]
+func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, key string) {
+	size, ok := h.Sizes[key]
 	if !ok {
 		refuse(w, http.StatusNotFound, "EntryNotFound")
 		return
 	}
 	if size < large {
-		w.Header().Set("ETag", `"`+blob(key, size)+`"`)
-		contents := conformance.ContentsOf(key, size).Bytes()
-		if h.corrupt && size > 0 {
+		w.Header().Set("ETag", `"`+h.hash(key)+`"`)
+		contents := h.contents(key)
+		if h.Corrupt && size > 0 {
 			contents[0]++
 		}
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(contents)))
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(contents))
 		return
 	}
 	w.Header().Set("X-Linked-Size", strconv.FormatInt(size, 10))
-	w.Header().Set("X-Linked-Etag", `"`+sha256Of(key, size)+`"`)
+	w.Header().Set("X-Linked-Etag", `"`+h.hash(key)+`"`)
 	w.Header().Set("Location", h.files.URL+"/"+url.PathEscape(key)+"?Signature="+strconv.Itoa(len(h.seen)))
 	w.WriteHeader(http.StatusFound)
 }
 
 // serveLocation serves a large file as long as its signature is valid.
-func (h *hub) serveLocation(w http.ResponseWriter, r *http.Request) {
+func (h *Hub) serveLocation(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	key := strings.TrimPrefix(r.URL.Path, "/")
-	size, signature := h.sizes[key], r.URL.Query().Get("Signature")
+	signature := r.URL.Query().Get("Signature")
 	h.used[signature]++
-	valid := signature != "" && (h.uses == 0 || h.used[signature] <= h.uses)
+	valid := signature != "" && (h.Uses == 0 || h.used[signature] <= h.Uses)
+	contents := h.contents(key)
 	h.mu.Unlock()
 	switch {
 	case r.Header.Get("Authorization") != "":
@@ -225,6 +249,6 @@ func (h *hub) serveLocation(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", http.StatusForbidden)
 	default:
 		w.Header().Set("ETag", `"another"`)
-		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(conformance.ContentsOf(key, size).Bytes())))
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(contents))
 	}
 }
