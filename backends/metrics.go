@@ -35,11 +35,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"scheme", "op"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_retries_total",
-			Help: "Retried requests by kind of error.",
+			Help: "Retried requests by kind of error. throttled: use fewer --connections.",
 		}, []string{"scheme", "op", "kind"}),
 		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_hedges_total",
-			Help: "Hedged reads, by which of the two requests finished first.",
+			Help: "Hedged reads: a second request was sent because the response was unusually late, by which of them was answered first. Many second: some of the store's servers are slow.",
 		}, []string{"scheme", "answered"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_bytes_total",

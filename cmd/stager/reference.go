@@ -9,17 +9,32 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/all"
 )
 
 // referenceCmd prints what the manual and the man pages generate from the command line.
 type referenceCmd struct{}
 
-// reference describes the command line.
+// reference describes the command line and its URLs.
 type reference struct {
 	About     string             `json:"about"`
 	Flags     []referenceFlag    `json:"flags"` // of all commands
 	Commands  []referenceCommand `json:"commands"`
 	ExitCodes []exitCode         `json:"exitCodes"`
+	Schemes   []referenceScheme  `json:"schemes"`
+}
+
+// referenceScheme describes the URLs of a protocol.
+type referenceScheme struct {
+	Name        string           `json:"name"`
+	Summary     string           `json:"summary"`
+	Example     string           `json:"example"`
+	Credentials string           `json:"credentials"`
+	Params      []backends.Param `json:"params"`
+	Lists       bool             `json:"lists"`  // "stager ls" of a URL without a bucket lists the buckets
+	Server      bool             `json:"server"` // URLs begin with a server, and the path with a bucket
 }
 
 // referenceCommand describes a command.
@@ -74,6 +89,9 @@ func referenceOf(root *kong.Node) reference {
 			c.Args = append(c.Args, referenceArg{arg.Summary(), arg.Help})
 		}
 		r.Commands = append(r.Commands, c)
+	}
+	for _, s := range all.Registry().Schemes() {
+		r.Schemes = append(r.Schemes, referenceScheme{s.Name, s.Summary, s.Example, s.Credentials, s.Params, s.Buckets != nil, s.Server})
 	}
 	return r
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// CLI is the command line of stager, as its hidden command "reference" prints it.
+// CLI is the command line of stager, with the URLs that it accepts, as its hidden command "reference" prints it.
 type CLI struct {
 	About     string
 	Flags     []Flag // of all commands
 	Commands  []Command
 	ExitCodes []ExitCode
+	Schemes   []Scheme
 }
 
 // Command is one of its commands.
@@ -177,7 +178,7 @@ func code(text string) string {
 
 // markdown escapes a sentence, also for a cell of a table.
 func markdown(text string) string {
-	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "[", `\[`, "_", `\_`).Replace(text)
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "[", `\[`).Replace(text)
 }
 
 // paragraphs escapes the paragraphs of a help text. Those that are indented by four spaces are

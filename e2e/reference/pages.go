@@ -25,12 +25,18 @@ func Pages(source string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := metricsPage()
+	if err != nil {
+		return nil, err
+	}
 	return map[string][]byte{
 		"docs/schema/stageplan.json":    schema,
 		"docs/reference/plan.md":        []byte(planPage(root)),
 		"docs/reference/cli.md":         []byte(cliPage(line)),
 		"docs/reference/exit-codes.md":  []byte(exitCodesPage(line)),
 		"docs/reference/environment.md": []byte(environmentPage(line)),
+		"docs/reference/urls.md":        []byte(urlsPage(line.Schemes)),
+		"docs/reference/metrics.md":     []byte(metrics),
 	}, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // pipes is a listener without a network, so that time can be virtual.
@@ -59,7 +61,7 @@ func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code in
 func serveLate(t *testing.T) (conns pipes, shut func()) {
 	t.Helper()
 	s := newServer()
-	server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
+	server, conns := s.reviewer(NewMetrics(prometheus.NewRegistry(), s.Certificates.Expires)), make(pipes)
 	var done sync.WaitGroup
 	done.Go(func() { _ = server.Serve(conns) }) // returns after Close
 	return conns, func() {

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 )
@@ -55,9 +56,10 @@ type Server struct {
 // Run serves AdmissionReviews over TLS on reviews, and /healthz, /readyz and /metrics on probes,
 // until ctx ends. It then completes the requests in flight and closes both listeners.
 func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
-	m := newMetrics(s.Certificates.Expires)
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg, s.Certificates.Expires)
 	main := s.reviewer(m)
-	side := &http.Server{Handler: s.probes(ctx, m), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
+	side := &http.Server{Handler: s.probes(ctx, reg), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { return served(main.ServeTLS(reviews, "", "")) })
 	group.Go(func() error { return served(side.Serve(probes)) })
@@ -78,7 +80,7 @@ func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 }
 
 // reviewer returns the HTTP server of AdmissionReviews.
-func (s *Server) reviewer(m *metrics) *http.Server {
+func (s *Server) reviewer(m *Metrics) *http.Server {
 	return &http.Server{
 		Handler: s.handler(m), ReadHeaderTimeout: answerTime, ReadTimeout: longestCall, WriteTimeout: 2 * longestCall, IdleTimeout: idleTime,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificates.GetCertificate},
@@ -101,7 +103,7 @@ const (
 )
 
 // keep calls sync until ctx ends. It logs a failure once, and logs the recovery.
-func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(context.Context) error, every time.Duration) {
+func (s *Server) keep(ctx context.Context, m *Metrics, what string, sync func(context.Context) error, every time.Duration) {
 	failing := false
 	for {
 		wait := every
@@ -129,7 +131,7 @@ func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(co
 }
 
 // probes returns the handler of the kubelet's probes and Prometheus' metrics.
-func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
+func (s *Server) probes(ctx context.Context, reg prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -144,7 +146,7 @@ func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
 			fmt.Fprintln(w, "ok")
 		}
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	return mux
 }
 
@@ -152,7 +154,7 @@ func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
 // others wait. The body of a waiting request is not read, so its read deadline starts when its turn
 // comes. The deadline once started at the header: under load, requests that had waited then failed
 // with truncated bodies.
-func (s *Server) handler(m *metrics) http.Handler {
+func (s *Server) handler(m *Metrics) http.Handler {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mutate", func(w http.ResponseWriter, r *http.Request) {

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
@@ -52,7 +54,8 @@ func post(h http.Handler, kind string, body []byte) *httptest.ResponseRecorder {
 
 func TestRequests(t *testing.T) {
 	s := newServer()
-	m := newMetrics(s.Certificates.Expires)
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg, s.Certificates.Expires)
 	h := s.handler(m)
 	good := reviewOf(t, podWith(asking), nil)
 	large := reviewOf(t, podWith(asking+`,"x":"`+strings.Repeat("x", MaxBody)+`"`), nil)
@@ -77,7 +80,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("GET = %d, want 405", w.Code)
 	}
 	w = httptest.NewRecorder()
-	s.probes(t.Context(), m).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.probes(t.Context(), reg).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
 		`stager_webhook_requests_total{outcome="injected"} 1`, `stager_webhook_requests_total{outcome="malformed"} 3`,
 		`stager_webhook_requests_total{outcome="refused"} 0`, `stager_webhook_seconds_count 4`, `stager_webhook_certificate_expires_seconds 0`,
@@ -91,7 +94,7 @@ func TestRequests(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	s := newServer()
 	ctx, end := context.WithCancel(t.Context())
-	h := s.probes(ctx, newMetrics(s.Certificates.Expires))
+	h := s.probes(ctx, prometheus.NewRegistry())
 	ready := func(want int) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -132,7 +135,8 @@ func TestSyncFailuresAreCountedAndLoggedOnce(t *testing.T) {
 		s := newServer()
 		var said bytes.Buffer
 		s.Log = slog.New(slog.NewTextHandler(&said, nil))
-		m := newMetrics(s.Certificates.Expires)
+		reg := prometheus.NewRegistry()
+		m := NewMetrics(reg, s.Certificates.Expires)
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		tries := 0
@@ -146,7 +150,7 @@ func TestSyncFailuresAreCountedAndLoggedOnce(t *testing.T) {
 			return s.Certificates.Sync(ctx)
 		}, certificateEvery)
 		w := httptest.NewRecorder()
-		s.probes(ctx, m).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		s.probes(ctx, reg).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		for _, want := range []string{
 			`stager_webhook_sync_failures_total{what="certificate"} 3`, `stager_webhook_sync_failures_total{what="plans"} 0`,
 			"stager_webhook_certificate_expires_seconds 4.294967296e+09",
@@ -242,7 +246,7 @@ func TestPortFailureStopsServer(t *testing.T) {
 
 func BenchmarkHandler(b *testing.B) {
 	s := newServer()
-	h := s.handler(newMetrics(s.Certificates.Expires))
+	h := s.handler(NewMetrics(prometheus.NewRegistry(), s.Certificates.Expires))
 	body := reviewOf(b, large(), nil)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -33,10 +33,10 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "stager_api_connections", Help: "Connections to the API.",
+			Name: "stager_api_connections", Help: "Connections to the API, on the socket and the port.",
 		}, []string{"listener"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stager_api_refused_total", Help: "Connections and requests that the API rejected or closed at its connection limit.",
+			Name: "stager_api_refused_total", Help: "Idle connections that were closed, and connections and readers that were refused, at the limit of connections. Rising: find the client that connects and does not close.",
 		}, []string{"listener", "what"}),
 	}
 	if reg != nil {

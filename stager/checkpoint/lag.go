@@ -21,7 +21,7 @@ var _ prometheus.Collector = (*lags)(nil)
 func newLags() *lags {
 	return &lags{
 		desc: prometheus.NewDesc("stager_checkpoint_lag_seconds",
-			"How long the newest complete checkpoint has waited for its COMMIT: what a crash now would cost.", []string{"output"}, nil),
+			"How long the newest complete checkpoint has waited for its COMMIT: the work that a crash would lose now. Alert on it.", []string{"output"}, nil),
 		of: make(map[string]func() time.Duration),
 	}
 }

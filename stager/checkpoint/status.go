@@ -174,30 +174,30 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		lag: newLags(),
 		uploading: gauge("stager_checkpoint_uploading_bytes",
-			"Bytes of the checkpoint on its way; 0 when there is none."),
+			"Size of the checkpoint that is being uploaded; 0: none."),
 		forecast: gauge("stager_checkpoint_forecast_seconds",
-			"How long the last checkpoint would take at the rate it had; above the grace, one that is complete at the end would be lost."),
-		grace: gauge("stager_checkpoint_grace_seconds", "How long the end may take, as the plan says."),
+			"Expected upload time of a checkpoint like the last one. Above stager_checkpoint_grace_seconds: a checkpoint that is complete when the drain starts would be lost. The log also warns, at start and after each save."),
+		grace: gauge("stager_checkpoint_grace_seconds", "The deadline of the output: how long its last upload may take."),
 		committed: counter("stager_checkpoint_committed_total",
 			"Checkpoints that exist in the store and are safe; a provisional one is counted when it becomes final."),
 		provisional: counter("stager_checkpoint_provisional_total",
-			"Checkpoints that were saved as provisional: no sign proves that they are complete."),
+			"Checkpoints that were saved as provisional: no evidence proves that they are complete."),
 		failures: counter("stager_checkpoint_failures_total",
-			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
+			"Uploads that ended without a COMMIT. The log gives the reason, and whether they are retried."),
 		missing: gauge("stager_checkpoint_missing_nodes",
 			"Other nodes of the job that this one waits for, to begin or to finish a checkpoint."),
 		abandoned: counter("stager_checkpoint_abandoned_total",
 			"Checkpoints of several nodes that were announced and will not be committed."),
 		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
-		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
+		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were uploaded."),
 		omitted: gauge("stager_checkpoint_not_saved_files",
-			"Files of the output's directory that cannot be saved, as the log and the status say why."),
+			"Files that cannot be saved. The log and the status name them with the reason. Above 0 at the end: exit code 75."),
 	}
 	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "stager_checkpoint_evidence_total", Help: "Checkpoints that were committed, by the kind of evidence that they are complete; those of next and quiet are provisional at first.",
+		Name: "stager_checkpoint_evidence_total", Help: "Committed checkpoints by the kind of evidence that they are complete: commit, marker, rename, sign, shape, structure or end; those of next and quiet are provisional at first.",
 	}, []string{"output", "evidence"})
 	m.missed = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "stager_checkpoint_missed_total", Help: "Checkpoints that began or were complete, and will not be committed, by reason; the log and the status name them.",
+		Name: "stager_checkpoint_missed_total", Help: "Checkpoints that will not be saved, by reason. removed: by the trainer, before they were complete; superseded: by newer ones; unusable: after a restart. The log and the status name them.",
 	}, []string{"output", "reason"})
 	if reg != nil {
 		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed, m.evidence)
