@@ -31,7 +31,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image release reference demo bench test test-all test-apiserver test-cluster lint fmt clean
+.PHONY: help build image release reference man demo bench test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,6 +47,9 @@ release: ## make bin/release, all files of a release: make release VERSION=0.1.0
 
 reference: ## write the pages of docs that are generated from the code
 	go run -C e2e ./cmd/reference
+
+man: ## write bin/man, the man pages of all commands
+	go run -C e2e ./cmd/reference -man '$(CURDIR)/bin/man' -version '$(VERSION)'
 
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo

@@ -48,10 +48,11 @@ func ReadCLI(source string) (*CLI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking stager for its command line: %w", err)
 	}
-	return parseCLI(out)
+	return ParseCLI(out)
 }
 
-func parseCLI(text []byte) (*CLI, error) {
+// ParseCLI reads what "stager reference" prints.
+func ParseCLI(text []byte) (*CLI, error) {
 	c := new(CLI)
 	in := json.NewDecoder(bytes.NewReader(text))
 	if err := in.Decode(c); err != nil {

@@ -37,6 +37,7 @@ func Pages(source string) (map[string][]byte, error) {
 		"docs/reference/environment.md": []byte(environmentPage(line)),
 		"docs/reference/urls.md":        []byte(urlsPage(line.Schemes)),
 		"docs/reference/metrics.md":     []byte(metrics),
+		"docs/reference/annotations.md": []byte(annotationsPage()),
 	}, nil
 }
 
@@ -46,8 +47,22 @@ func Write(source string) error {
 	if err != nil {
 		return err
 	}
-	for name, text := range pages {
-		path := filepath.Join(source, name)
+	return write(source, pages)
+}
+
+// WriteMan writes the man pages of the module in source into a directory.
+func WriteMan(source, dir, version string) error {
+	line, err := ReadCLI(source)
+	if err != nil {
+		return err
+	}
+	return write(dir, ManPages(line, version))
+}
+
+// write writes files by their paths below dir.
+func write(dir string, files map[string][]byte) error {
+	for name, text := range files {
+		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"crypto/md5"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/rpmpack"
@@ -31,6 +33,9 @@ func (r *release) installed(binary []byte, zsh string) []image.File {
 		{"zsh", "usr/share/zsh/" + zsh + "/_stager"},
 	} {
 		files = append(files, image.File{Path: c.path, Mode: 0o644, Body: r.completions[c.shell]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.manual)) {
+		files = append(files, image.File{Path: "usr/share/man/man1/" + name, Mode: 0o644, Body: r.manual[name]})
 	}
 	return files
 }

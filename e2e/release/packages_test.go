@@ -102,6 +102,8 @@ func checkInstalled(t *testing.T, read func(name string) ([]byte, error), zsh, l
 	for name, want := range map[string]string{
 		"usr/share/bash-completion/completions/stager":    "complete -o default -F _stager stager",
 		"usr/share/fish/vendor_completions.d/stager.fish": "complete -c stager",
+		"usr/share/man/man1/stager.1":                     ".BR stager\\-prefetch (1)",
+		"usr/share/man/man1/stager-prefetch.1":            ".SH SYNOPSIS\nstager prefetch",
 		"usr/share/zsh/" + zsh + "/_stager":               "#compdef stager",
 		licenses:                                          "github.com/alecthomas/kong",
 	} {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/mail"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/e2e/image"
+	"github.com/stager-dev/stager/e2e/reference"
 )
 
 // Architectures are those of a release, as Go calls them. stager runs on Linux alone.
@@ -109,6 +111,7 @@ type release struct {
 
 	license, notices []byte            // stager's own, and those of all that is linked into it
 	completions      map[string][]byte // by shell
+	manual           map[string][]byte // man pages, by their names
 }
 
 // write writes all files into dir.
@@ -170,6 +173,15 @@ func (r *release) prepare(ctx context.Context) (err error) {
 		}
 		r.completions[shell] = out
 	}
+	out, err := exec.CommandContext(ctx, r.binary(runtime.GOARCH), "reference").Output()
+	if err != nil {
+		return fmt.Errorf("asking stager for its command line: %w", err)
+	}
+	line, err := reference.ParseCLI(out)
+	if err != nil {
+		return err
+	}
+	r.manual = reference.ManPages(line, r.Version)
 	return nil
 }
 
@@ -214,6 +226,9 @@ func (r *release) archive(arch string, binary []byte) error {
 	}
 	for shell, text := range r.completions {
 		files = append(files, image.File{Path: "completions/stager." + shell, Mode: 0o644, Body: text})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.manual)) {
+		files = append(files, image.File{Path: "man/" + name, Mode: 0o644, Body: r.manual[name]})
 	}
 	body, err := r.tarball(files)
 	if err != nil {

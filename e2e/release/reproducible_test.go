@@ -13,6 +13,7 @@ func TestPackagesAreTheSameEachTime(t *testing.T) {
 			Options: Options{Source: "../..", Version: "0.1.0", Commit: "abc", Date: time.Unix(1780000000, 0), Architectures: Architectures}, dir: t.TempDir(),
 			license: []byte("license"), notices: []byte("notices"),
 			completions: map[string][]byte{"bash": []byte("b"), "fish": []byte("f"), "zsh": []byte("z")},
+			manual:      map[string][]byte{"stager.1": []byte("1"), "stager-ls.1": []byte("2"), "stager-run.1": []byte("3")},
 		}
 		modules := []module{{Path: "example.com/a", Version: "v1.0.0", Licenses: []license{{Name: "LICENSE", ID: "MIT"}}}}
 		if err := r.sbom(modules); err != nil {

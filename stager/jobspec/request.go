@@ -106,13 +106,19 @@ func known(name string, at *yamledit.Node) {
 			return
 		}
 	}
-	all := []string{
-		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationPrivileges,
-		AnnotationImage, AnnotationCPU, AnnotationMemory, AnnotationCPULimit, AnnotationMemoryLimit, AnnotationStatus, AnnotationUndo,
+	var keys []string // of users, without a name
+	for _, a := range Annotations {
+		if strings.HasSuffix(a.Key, ".") {
+			continue
+		}
+		if a.Key == name {
+			return
+		}
+		if !a.Written {
+			keys = append(keys, a.Key)
+		}
 	}
-	if !slices.Contains(all, name) {
-		refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(all[:len(all)-2], ", "))
-	}
+	refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(keys, ", "))
 }
 
 // choice returns the value of an annotation or, without one, the first fallback that is not empty.
