@@ -162,12 +162,15 @@ const (
 	flatTail = 100 // includes the extensions
 )
 
+// escaped is made once: making it costs more than replacing in a name.
+var escaped = strings.NewReplacer("%", "%25", "/", "%2F")
+
 // FlatName returns a file name for a key, without directories. Different keys have different names.
 // A name has at most 200 bytes, and equals the key if that has no slash. It ends as the key does,
 // so that "*.tar" matches. A slash becomes "%2F" and a percent sign "%25", as in a URL. The middle
 // of a longer name is replaced by 32 hexadecimal digits.
 func FlatName(key string) string {
-	name := strings.NewReplacer("%", "%25", "/", "%2F").Replace(key)
+	name := escaped.Replace(key)
 	if len(name) <= maxFlat {
 		return name
 	}
