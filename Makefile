@@ -23,6 +23,7 @@ MAINTAINER ?=
 # Tools run by version, so that everybody gets the same answer.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+MKDOCS        := mkdocs-material==9.7.0
 
 # What lint must be able to check: vuln makes it an error that the database of
 # vulnerabilities cannot be reached. Tests have STAGER_TEST_REQUIRE in the same way;
@@ -31,7 +32,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image release reference man demo bench test test-all test-apiserver test-cluster lint fmt clean
+.PHONY: help build image release reference man docs demo bench test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +51,11 @@ reference: ## write the pages of docs that are generated from the code
 
 man: ## write bin/man, the man pages of all commands
 	go run -C e2e ./cmd/reference -man '$(CURDIR)/bin/man' -version '$(VERSION)'
+
+docs: ## build bin/docs, the manual as a web site; broken links fail
+	@[[ -x .cache/docs/bin/mkdocs ]] || { python3 -m venv .cache/docs && .cache/docs/bin/pip install --quiet '$(MKDOCS)'; }
+	.cache/docs/bin/mkdocs build --clean --strict
+	@echo "$$(find bin/docs -name index.html | wc -l) pages in bin/docs"
 
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo

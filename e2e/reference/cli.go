@@ -179,7 +179,7 @@ func code(text string) string {
 
 // markdown escapes a sentence, also for a cell of a table.
 func markdown(text string) string {
-	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "[", `\[`).Replace(text)
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;", "[", `\[`).Replace(text)
 }
 
 // paragraphs escapes the paragraphs of a help text. Those that are indented by four spaces are
