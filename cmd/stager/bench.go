@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,10 +72,8 @@ func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	if b.Speed.Many.Read > 0 {
 		b.judge(runtime.NumCPU())
 	}
-	if c.json() {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(b)
+	if c.structured() {
+		err = c.value(b)
 	} else {
 		err = b.print(os.Stdout)
 	}

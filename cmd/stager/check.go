@@ -2,21 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 
 	"github.com/stager-dev/stager/stager/check"
 )
-
-// shape selects the output format of a command.
-type shape struct {
-	Output string `short:"o" help:"Output format: text or json." enum:"text,json" default:"text"`
-	JSON   bool   `help:"Same as --output json."`
-}
-
-func (s shape) json() bool { return s.JSON || s.Output == "json" }
 
 type checkCmd struct {
 	storing
@@ -44,6 +35,7 @@ With -f, checks every output that several nodes save together, and reports how i
 }
 
 func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	c.interactive()
 	switch {
 	case (c.URL == "") == (c.File == ""):
 		return &usageError{errors.New("specify a URL, or a plan with -f")}
@@ -64,10 +56,8 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	if err != nil {
 		return err
 	}
-	if c.json() {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(report)
+	if c.structured() {
+		err = c.value(report)
 	} else {
 		err = printReport(os.Stdout, report)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,10 +42,8 @@ func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
 	if len(found) == 0 {
 		return &usageError{fmt.Errorf("no output of %s is saved by several nodes (nodes: all); give a URL to check a store", c.File)}
 	}
-	if c.json() {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(found)
+	if c.structured() {
+		err = c.value(found)
 	} else {
 		printTogether(found)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,10 +116,9 @@ func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps
 }
 
 func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
-	if c.json() {
-		out := json.NewEncoder(w)
+	if c.structured() {
 		for _, s := range steps {
-			if err := out.Encode(s); err != nil {
+			if err := c.item(w, s); err != nil {
 				return err
 			}
 		}
@@ -197,7 +195,7 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // print writes what was removed or listed to standard output.
 func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger) (err error) {
-	out, did := json.NewEncoder(os.Stdout), "removed"
+	did := "removed"
 	if c.DryRun {
 		did = "would be removed"
 	}
@@ -222,8 +220,8 @@ func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger
 		if dir == "" {
 			dir = "outside the steps"
 		}
-		if c.json() {
-			err = out.Encode(p)
+		if c.structured() {
+			err = c.item(os.Stdout, p)
 		} else {
 			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, dir, state, p.Objects, size(p.Bytes))
 		}

@@ -22,7 +22,10 @@ type cli struct {
 	Pack     packCmd     `cmd:"" group:"data" help:"Pack small files into tar shards with an index."`
 	Push     pushCmd     `cmd:"" group:"data" help:"Copy a file or directory to a store."`
 	Fanout   fanoutCmd   `cmd:"" group:"data" help:"Print a Kubernetes Job that copies with several pods."`
-	Ls       lsCmd       `cmd:"" group:"data" help:"List objects in a store."`
+	Ls       lsCmd       `cmd:"" group:"data" help:"List a directory of a store, or its buckets."`
+	Cat      catCmd      `cmd:"" group:"data" help:"Print an object, or a part of it."`
+	Du       duCmd       `cmd:"" group:"data" help:"Print the size of a directory of a store."`
+	Rm       rmCmd       `cmd:"" hidden:"" help:"Explain why stager removes no data."`
 
 	Restore     restoreCmd     `cmd:"" group:"ckpt" help:"Restore the newest valid checkpoint."`
 	Checkpoints checkpointsCmd `cmd:"" group:"ckpt" help:"List checkpoints and their state."`

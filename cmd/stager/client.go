@@ -82,12 +82,12 @@ type nextCmd struct {
 	socket
 	patient
 	inGroup
+	shape
 	Input  string        `arg:"" help:"Name of the input in the plan."`
 	Reader string        `help:"Reader name. Default: the calling process, so each shell loop is one reader." placeholder:"ID"`
 	Wait   time.Duration `help:"How long to wait for a shard; 0 waits forever." default:"0s"`
 	Epoch  *int          `help:"Epoch to read, counted from 0. Exits with 1 when it has ended, instead of starting the next." placeholder:"N"`
 	Early  bool          `help:"With --epoch: treat the epoch as ended when other readers hold all remaining shards."`
-	JSON   bool          `help:"Print the lease as JSON."`
 }
 
 // Help shows the loop for which next is made.
@@ -150,8 +150,8 @@ func (c nextCmd) Run(ctx context.Context) error {
 			continue
 		case lease.End:
 			return exitError(exitEnd)
-		case c.JSON:
-			return json.NewEncoder(os.Stdout).Encode(lease)
+		case c.structured():
+			return c.line(lease)
 		}
 		fmt.Println(lease.Path)
 		return nil

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -27,13 +25,13 @@ type copyCmd struct {
 	rehearsing
 	storing
 	choosing
+	shape
 	copying
 	Force       bool     `help:"Copy everything again."`
 	Verify      bool     `env:"STAGER_COPY_VERIFY" help:"Compare both sides and print what is missing or differs; copy nothing."`
 	ResetLayout bool     `help:"Remove the layout record in DST of workers that cannot finish; copy nothing. No worker may be running."`
 	DstSecrets  string   `help:"Directory with credential files for DST. Default: --secrets, or the environment." placeholder:"DIR"`
 	Buffers     quantity `help:"Memory for object data, at least 16Mi; more memory moves more parts at once." default:"32Mi"`
-	JSON        bool     `help:"Print a summary as JSON."`
 }
 
 // Help returns the detailed help.
@@ -132,7 +130,7 @@ func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log
 	}
 	if c.Verify {
 		summary, err = transfer.Verify(ctx, cfg, func(key, what string) {
-			if !c.JSON {
+			if !c.structured() {
 				fmt.Printf("%q %s\n", key, what)
 			}
 		})
@@ -145,8 +143,8 @@ func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log
 
 // report prints the result.
 func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
-	if c.JSON {
-		return json.NewEncoder(os.Stdout).Encode(summary)
+	if c.structured() {
+		return c.line(summary)
 	}
 	said := "complete"
 	if c.DryRun {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,11 +85,8 @@ func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 		return &usageError{fmt.Errorf("%s: no pod template requests data; add annotations such as stager.dev/in.train, or use --plan", cfg.Name)}
 	}
 	report.Verdict.ExitCode = codeForVerdict(report.Verdict.Kind)
-	if c.json() {
-		out := json.NewEncoder(os.Stdout)
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		err = out.Encode(report)
+	if c.structured() {
+		err = c.value(report)
 	} else {
 		err = report.Text(os.Stdout)
 	}

@@ -66,3 +66,32 @@ func TestMistypedFlagIsNoCommand(t *testing.T) {
 		t.Errorf("after --: got %+v, %v; want a command of two words", child, err)
 	}
 }
+
+func TestColorsAndBars(t *testing.T) {
+	for _, tt := range []struct {
+		env             string
+		terminal        bool
+		color, animated bool
+	}{
+		{"", true, true, true},
+		{"", false, false, false},
+		{"NO_COLOR=1", true, false, true},
+		{"TERM=dumb", true, false, false},
+		{"CLICOLOR_FORCE=1", false, true, false},
+		{"CLICOLOR_FORCE=0", false, false, false},
+		{"CLICOLOR_FORCE=1 NO_COLOR=1", true, false, true},
+		{"CLICOLOR_FORCE=1 TERM=dumb", true, true, false},
+	} {
+		getenv := func(name string) string {
+			for _, v := range strings.Fields(tt.env) {
+				if value, ok := strings.CutPrefix(v, name+"="); ok {
+					return value
+				}
+			}
+			return ""
+		}
+		if color, animated := colored(tt.terminal, getenv), animates(tt.terminal, getenv); color != tt.color || animated != tt.animated {
+			t.Errorf("%q, terminal %t: got color %t, bars %t, want %t, %t", tt.env, tt.terminal, color, animated, tt.color, tt.animated)
+		}
+	}
+}

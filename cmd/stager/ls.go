@@ -3,9 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"strconv"
@@ -25,82 +26,118 @@ var errNothing = errors.New("there is no object here")
 type lsCmd struct {
 	storing
 	shape
-	URL   string `arg:"" help:"Location to list, such as s3://bucket/train/."`
-	Total bool   `help:"Print only the number of objects and their total size."`
+	URL       string `arg:"" help:"Location to list, such as s3://bucket/train/."`
+	Recursive bool   `short:"R" help:"List everything below URL, not only one level."`
+	Long      bool   `short:"l" help:"Also print size and modification time (UTC)."`
 }
 
 // Help returns the detailed help.
 func (lsCmd) Help() string {
-	return `Prints size, modification time (UTC) and key of every object below URL, recursively. Output is streamed. As JSON, each line is one object, with its version and, if the store has one, its checksum.
+	return `Prints the objects and directories in URL, one level; names of directories end in "/". Output is streamed. With -o json, each line is one entry, with its bytes, time, version and, if the store has one, its checksum.
 
     stager ls s3://bucket/train/
-    stager ls -o json hdfs://namenode:8020/train/ | jq .key
-    stager ls --total /mnt/pvc/data
+    stager ls -R -l s3://bucket/train/
+    stager ls -R -o json hdfs://namenode:8020/train/ | jq .key
+    stager ls s3://                                   # the buckets
 
-Without a bucket, as in s3:// or smb://server/, prints the URLs of the buckets, containers or shares that the credentials give access to. The protocols s3, oss, gs, az and smb can list them.`
+Without a bucket, as in s3:// or smb://server/, prints the URLs of the buckets, containers or shares that the credentials give access to. The protocols s3, oss, gs, az and smb can list them. "stager du" prints the size of a directory.`
 }
 
-// listed is an object as ls --json prints it.
+// listed is an object or a directory as ls prints it with -o json.
 type listed struct {
-	Key      string    `json:"key"`
-	Size     int64     `json:"size"`
-	Modified time.Time `json:"modified,omitzero"`
-	Version  string    `json:"version,omitempty"`
-	Checksum string    `json:"checksum,omitempty"`
+	Key       string    `json:"key"`
+	Directory bool      `json:"directory,omitempty"`
+	Bytes     *int64    `json:"bytes,omitempty"` // not of a directory
+	Modified  time.Time `json:"modified,omitzero"`
+	Version   string    `json:"version,omitempty"`
+	Checksum  string    `json:"checksum,omitempty"`
 }
 
-func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
+func (c lsCmd) Run(ctx context.Context, log *slog.Logger) error {
+	c.interactive()
 	if urls, ok, err := c.buckets(ctx, log); ok || err != nil {
 		return errors.Join(err, c.showBuckets(urls))
 	}
-	store, err := c.open(ctx, c.URL, log)
+	out := bufio.NewWriter(os.Stdout)
+	err := c.each(ctx, c.URL, c.Recursive, log, func(obj backends.Object) error { return c.show(out, obj) })
+	return errors.Join(err, out.Flush())
+}
+
+// show prints an object or a directory.
+func (c lsCmd) show(out io.Writer, obj backends.Object) error {
+	if c.structured() {
+		l := listed{Key: obj.Key, Directory: isDirectory(obj), Modified: obj.ModTime, Version: string(obj.Version), Checksum: obj.Sum.String()}
+		if !l.Directory {
+			l.Bytes = &obj.Size
+		}
+		return c.item(out, l)
+	}
+	if !c.Long {
+		_, err := fmt.Fprintln(out, printable(obj.Key))
+		return err
+	}
+	size := "–"
+	if !isDirectory(obj) {
+		size = humanize.IBytes(uint64(obj.Size))
+	}
+	_, err := fmt.Fprintf(out, "%10s  %-*s  %s\n", size, len(time.DateTime), changed(obj), printable(obj.Key))
+	return err
+}
+
+// each calls show for the object at a location, or for what is in the directory there: one level,
+// or everything.
+func (s storing) each(ctx context.Context, location string, recursive bool, log *slog.Logger, show func(backends.Object) error) error {
+	store, err := s.open(ctx, location, log)
 	if err != nil {
 		return err
 	}
 	defer store.Close() // only read from
-	out := bufio.NewWriter(os.Stdout)
-	defer func() {
-		if ferr := out.Flush(); err == nil {
-			err = ferr
-		}
-	}()
-	objects, bytes := 0, int64(0)
-	show := func(obj backends.Object) error {
-		objects++
-		bytes += obj.Size
-		switch {
-		case c.Total:
-			return nil
-		case c.json():
-			return json.NewEncoder(out).Encode(listed{obj.Key, obj.Size, obj.ModTime, string(obj.Version), obj.Sum.String()})
-		}
-		_, err := fmt.Fprintf(out, "%10s  %-*s  %s\n", humanize.IBytes(uint64(obj.Size)), len(time.DateTime), changed(obj), printable(obj.Key))
+	if _, obj, err := store.Self(ctx); err == nil {
+		return show(obj)
+	} else if backends.KindOf(err) != backends.NotExist {
 		return err
 	}
-	if _, obj, err := store.Self(ctx); err == nil {
+	var all iter.Seq2[backends.Object, error]
+	if recursive {
+		all = store.List(ctx, "")
+	} else {
+		all = directories(store.List(ctx, ""))
+	}
+	empty := true
+	for obj, err := range all {
+		if err != nil {
+			return err
+		}
+		empty = false
 		if err := show(obj); err != nil {
 			return err
 		}
-	} else if backends.KindOf(err) != backends.NotExist {
-		return err
-	} else if err := listAll(ctx, store, show); err != nil {
-		return err
 	}
-	if objects == 0 {
+	if empty {
 		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errNothing}
 	}
-	if c.Total && c.json() {
-		return json.NewEncoder(out).Encode(totalled{objects, bytes})
-	}
-	if c.Total {
-		what := "objects"
-		if objects == 1 {
-			what = "object"
-		}
-		_, err = fmt.Fprintf(out, "%s %s, %s (%d bytes)\n", humanize.Comma(int64(objects)), what, humanize.IBytes(uint64(bytes)), bytes)
-	}
-	return err
+	return nil
 }
+
+// directories replaces the objects below each directory by the directory: its key ends in "/".
+func directories(all iter.Seq2[backends.Object, error]) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		last := ""
+		for obj, err := range all {
+			if name, _, below := strings.Cut(obj.Key, "/"); below && err == nil {
+				if name == last {
+					continue
+				}
+				last, obj = name, backends.Object{Key: name + "/"}
+			}
+			if !yield(obj, err) {
+				return
+			}
+		}
+	}
+}
+
+func isDirectory(obj backends.Object) bool { return strings.HasSuffix(obj.Key, "/") }
 
 // buckets returns the URLs of the buckets of a URL without one. ok is false for other locations.
 func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (urls []string, ok bool, err error) {
@@ -115,8 +152,8 @@ func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (urls []string, ok
 func (c lsCmd) showBuckets(urls []string) error {
 	for _, at := range urls {
 		var err error
-		if c.json() {
-			err = json.NewEncoder(os.Stdout).Encode(map[string]string{"bucket": at})
+		if c.structured() {
+			err = c.item(os.Stdout, map[string]string{"bucket": at})
 		} else {
 			_, err = fmt.Println(at)
 		}
@@ -125,12 +162,6 @@ func (c lsCmd) showBuckets(urls []string) error {
 		}
 	}
 	return nil
-}
-
-// totalled is what ls --total --json prints.
-type totalled struct {
-	Objects int   `json:"objects"`
-	Bytes   int64 `json:"bytes"`
 }
 
 // changed formats the modification time of an object; a store may not report one.
@@ -147,16 +178,4 @@ func printable(key string) string {
 		return strconv.Quote(key)
 	}
 	return key
-}
-
-func listAll(ctx context.Context, store *backends.Store, show func(backends.Object) error) error {
-	for obj, err := range store.List(ctx, "") {
-		if err != nil {
-			return err
-		}
-		if err := show(obj); err != nil {
-			return err
-		}
-	}
-	return nil
 }

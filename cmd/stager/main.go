@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -43,7 +44,7 @@ func run(args []string) int {
 	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
 	command, err := parser.Parse(args)
-	if err != nil {
+	if err = cmp.Or(c.misplacedFlag(parser.Model.Node), err); err != nil {
 		return report(os.Stderr, &usageError{err})
 	}
 	ctx, stop := untilSignal()

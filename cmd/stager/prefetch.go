@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +19,7 @@ import (
 type prefetchCmd struct {
 	storing
 	choosing
+	shape
 	Src       string   `arg:"" help:"Source: a directory or object in a store, such as s3://bucket/train/, or a local path."`
 	Dst       string   `arg:"" help:"Local directory; created if missing." type:"path"`
 	MaxBytes  quantity `help:"Fail if the source has more bytes than this, after unpacking; 0 is unlimited." default:"0"`
@@ -30,7 +29,6 @@ type prefetchCmd struct {
 	Layout    string   `help:"hf-cache writes an hf:// source as the cache of huggingface_hub, of which DST is the directory (HF_HUB_CACHE), for HF_HUB_OFFLINE=1." enum:"keys,hf-cache" default:"keys"`
 	Overwrite bool     `help:"Replace files in DST that differ and that stager did not write."`
 	Sync      bool     `help:"Sync to disk before exiting, so that the data survive a power loss."`
-	JSON      bool     `help:"Print a summary as JSON."`
 }
 
 // Help returns the detailed help.
@@ -87,8 +85,8 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return json.NewEncoder(os.Stdout).Encode(summary)
+	if c.structured() {
+		return c.line(summary)
 	}
 	said := []any{
 		"files", summary.Files, "bytes", backends.Size(summary.Bytes),

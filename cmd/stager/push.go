@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,13 +13,13 @@ import (
 
 type pushCmd struct {
 	storing
+	shape
 	Src         string `arg:"" help:"Local file or directory." type:"path"`
 	Dst         string `arg:"" help:"Destination in a store, such as s3://bucket/runs/7/."`
 	Commit      bool   `help:"Publish SRC atomically as a checkpoint in DST."`
 	Step        int64  `help:"Step number. Default: the number at the end of SRC's name." default:"-1"`
 	SamplesSeen int64  `help:"Samples that the trainer had consumed since the job began, recorded in the checkpoint." placeholder:"N"`
 	Conflict    string `help:"If DST has this step with different content: fail, overwrite or attempt-suffix." enum:"fail,overwrite,attempt-suffix" default:"fail"`
-	JSON        bool   `help:"Print a summary as JSON."`
 }
 
 // Help returns the detailed help.
@@ -56,8 +55,8 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		summary = pushed
 	}
 	show.close()
-	if c.JSON && (err == nil || errors.As(err, new(*checkpoint.OmittedError))) {
-		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(summary))
+	if c.structured() && (err == nil || errors.As(err, new(*checkpoint.OmittedError))) {
+		return errors.Join(err, c.line(summary))
 	}
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestReferenceDescribesCommands(t *testing.T) {
 	}
 	for name, want := range map[string]referenceFlag{
 		"bandwidth":   {Type: "size", Default: "0", Env: "STAGER_BANDWIDTH"},
-		"retry-for":   {Type: "duration", Default: "2m", Env: "STAGER_RETRY_FOR"},
+		"retry-for":   {Type: "duration", Value: "DURATION", Env: "STAGER_RETRY_FOR"},
 		"file":        {Short: "f", Type: "text", Value: "PLAN", Env: "STAGER_PLAN"},
 		"prefetch":    {Type: "choice", Default: "all", Env: "STAGER_PREFETCH", Enum: []string{"all", "only", "skip"}},
 		"config-maps": {Type: "switch", Default: "true", Env: "STAGER_CONFIG_MAPS", Negatable: true},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +24,7 @@ import (
 
 type restoreCmd struct {
 	storing
+	shape
 	socket
 	patient
 	Src         string `arg:"" help:"Checkpoint location, such as s3://bucket/runs/7/."`
@@ -37,7 +37,6 @@ type restoreCmd struct {
 	Provisional bool   `name:"allow-provisional" help:"Also restore a provisional step, whose completeness was inferred from a quiet period only." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
 	Alone       bool   `help:"Restore the newest valid step without agreeing with the other nodes of the job." env:"STAGER_RESTORE_ALONE"`
 	Rewind      bool   `help:"Rewind the inputs of the stager on --socket to their position at the checkpoint." env:"STAGER_RESTORE_REWIND"`
-	JSON        bool   `help:"Print what was restored as JSON."`
 }
 
 // Help returns the detailed help.
@@ -70,8 +69,8 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	show.close()
 	if c.Optional && backends.Empty(err) {
 		log.Info("nothing to restore", "why", strings.ReplaceAll(err.Error(), "\n", "; "))
-		if c.JSON {
-			fmt.Println("null")
+		if c.structured() {
+			return c.line(nil)
 		}
 		return nil
 	}
@@ -83,8 +82,8 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 			return err
 		}
 	}
-	if c.JSON {
-		return json.NewEncoder(os.Stdout).Encode(restored)
+	if c.structured() {
+		return c.line(restored)
 	}
 	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", backends.Size(restored.Bytes), "to", c.Dst)
 	return nil

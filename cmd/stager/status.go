@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"os"
 
@@ -11,7 +10,7 @@ import (
 
 type statusCmd struct {
 	socket
-	JSON  bool `help:"Print everything as JSON."`
+	shape
 	Ready bool `help:"Print nothing; exit with 0 if ready, else 75. For exec probes."`
 }
 
@@ -20,7 +19,7 @@ func (statusCmd) Help() string {
 	return `Prints the phase, inputs with waiting readers, and outputs with their saved checkpoints.
 
     stager status
-    stager status --json
+    stager status -o json
     stager status --ready && ./train`
 }
 
@@ -34,10 +33,8 @@ func (c statusCmd) Run(ctx context.Context) error {
 		return nil
 	case c.Ready:
 		return exitError(exitTryAgain)
-	case c.JSON:
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(s)
+	case c.structured():
+		return c.value(s)
 	}
 	return printStatus(os.Stdout, s)
 }

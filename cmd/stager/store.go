@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,10 +21,21 @@ import (
 // reaching has the flags of every command that sends requests to a store.
 type reaching struct {
 	Connections int           `help:"Maximum concurrent requests; 0 adapts to the store." default:"0"`
-	RetryFor    time.Duration `help:"How long to retry a failing store without progress." default:"2m"`
-	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long." default:"30s"`
+	RetryFor    time.Duration `help:"How long to retry a failing store without progress. Default: 2m, and 20s for ls, cat, du and check." placeholder:"DURATION"`
+	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long. Default: 30s, and 10s for ls, cat, du and check." placeholder:"DURATION"`
 	NoHedge     bool          `help:"Do not hedge: never send a second request while a slow one is pending."`
 	Secrets     string        `help:"Directory with credential files. Default: credentials of the environment." placeholder:"DIR"`
+}
+
+// Defaults of commands that a person waits for.
+const (
+	interactiveRetryFor   = 20 * time.Second
+	interactiveStallAfter = 10 * time.Second
+)
+
+// interactive shortens the defaults for a command that a person waits for.
+func (r *reaching) interactive() {
+	r.RetryFor, r.StallAfter = cmp.Or(r.RetryFor, interactiveRetryFor), cmp.Or(r.StallAfter, interactiveStallAfter)
 }
 
 // storing has the flags of every command that transfers data to or from a store.

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 )
@@ -28,7 +26,7 @@ type built struct {
 }
 
 func (c versionCmd) Run() error {
-	if !c.json() {
+	if !c.structured() {
 		_, err := fmt.Println(versionLine())
 		return err
 	}
@@ -38,9 +36,7 @@ func (c versionCmd) Run() error {
 			b.Modules[m.Path] = m.Version
 		}
 	}
-	out := json.NewEncoder(os.Stdout)
-	out.SetIndent("", "  ")
-	return out.Encode(b)
+	return c.value(b)
 }
 
 func versionLine() string {

@@ -72,7 +72,7 @@ func (s *site) saving(from, work string, bytes int64) Row {
 }
 
 func (s *site) save(from, to string) *exec.Cmd {
-	return s.stager("push", "--quiet", "--commit", "--json", "--step=1", from, s.at(to))
+	return s.stager("push", "--quiet", "--commit", "--output=json", "--step=1", from, s.at(to))
 }
 
 // restoring brings the checkpoint when it is run first, so that no more of them need

@@ -133,7 +133,7 @@ func newcomer(t *testing.T, c *cluster, s3 *servers.S3) {
 	}
 	p := newPage(t, c, s3)
 	p.until(t, "stager ls")
-	const logs, ls = "kubectl logs -l job-name=train -c main | grep trained", "stager ls s3://runs/train/"
+	const logs, ls = "kubectl logs -l job-name=train -c main | grep trained", "stager ls -R s3://runs/train/"
 	if got, want := p.said[logs], "trained on 4 shards\ntrained on 4 shards\n"; got != want {
 		t.Errorf("the pods said %q, want %q", got, want)
 	}

@@ -280,7 +280,7 @@ func (k *killer) restore(n int) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if got < want {
-		status, _ := exec.Command(k.stager, "status", "--socket", k.sock, "--json").Output() // for people
+		status, _ := exec.Command(k.stager, "status", "--socket", k.sock, "--output=json").Output() // for people
 		k.t.Errorf("%s, round %d: restored step %d, and step %d was complete when the trainer was killed; status %s", k.way, n, got, want, status)
 	}
 	if got >= 0 {

@@ -190,7 +190,7 @@ func (a *actors) writer(t *testing.T, step int, salt string) *actor {
 }
 
 func (a *actors) restorer(name, dir string, args ...string) *actor {
-	return &actor{name: name, args: append([]string{"restore", "--quiet", "--json", a.url, dir}, args...)}
+	return &actor{name: name, args: append([]string{"restore", "--quiet", "--output=json", a.url, dir}, args...)}
 }
 
 // round has all of them meet once.

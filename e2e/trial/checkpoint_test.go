@@ -191,7 +191,7 @@ func (j *job) write(t *testing.T, step int, files map[string][]byte) {
 func (j *job) restore(t *testing.T, want func(step int) map[string][]byte, args ...string) int {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "back")
-	cmd := exec.Command(j.binary, append([]string{"restore", "--json", j.url, dir}, args...)...)
+	cmd := exec.Command(j.binary, append([]string{"restore", "--output=json", j.url, dir}, args...)...)
 	cmd.Env = append(os.Environ(), j.vault.env...)
 	var said bytes.Buffer
 	cmd.Stderr = &said

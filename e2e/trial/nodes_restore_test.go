@@ -18,7 +18,7 @@ func (p *pod) restores() int {
 	m := p.team
 	m.t.Helper()
 	m.made++
-	cmd := exec.Command(m.binary, "restore", "--quiet", "--json", "--node", fmt.Sprint(p.index), m.url, filepath.Join(m.work, fmt.Sprint("r", m.made)))
+	cmd := exec.Command(m.binary, "restore", "--quiet", "--output=json", "--node", fmt.Sprint(p.index), m.url, filepath.Join(m.work, fmt.Sprint("r", m.made)))
 	cmd.Env = append(slices.Concat(os.Environ(), m.env), fmt.Sprint("STAGER_INDEX=", p.index), fmt.Sprint("STAGER_COUNT=", p.count),
 		"STAGER_JOB_UID="+p.job, "STAGER_POD_UID="+p.uid)
 	conn, err := net.Dial("unix", p.socket)

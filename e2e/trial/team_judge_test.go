@@ -129,7 +129,7 @@ func (m *team) bring(node int, partly bool, args ...string) (step, nodes int, wr
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	cmd := exec.Command(m.binary, append([]string{"restore", "--quiet", "--json", "--node", fmt.Sprint(node), m.url, filepath.Join(dir, "d")}, args...)...)
+	cmd := exec.Command(m.binary, append([]string{"restore", "--quiet", "--output=json", "--node", fmt.Sprint(node), m.url, filepath.Join(dir, "d")}, args...)...)
 	cmd.Env = append(os.Environ(), m.env...)
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -379,7 +379,7 @@ func (p *pod) named(line *regexp.Regexp) (steps []int) {
 // keys lists what the destination has.
 func (m *team) keys(prefix string) (keys []string, err error) {
 	directory, params, _ := strings.Cut(m.url, "?")
-	cmd := exec.Command(m.binary, "ls", "--quiet", "-o", "json", directory+prefix+"?"+params)
+	cmd := exec.Command(m.binary, "ls", "-R", "--quiet", "-o", "json", directory+prefix+"?"+params)
 	cmd.Env = append(os.Environ(), m.env...)
 	out, err := cmd.Output()
 	for line := range strings.Lines(string(out)) {

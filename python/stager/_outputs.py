@@ -46,5 +46,5 @@ def resume(directory: str, *, socket: str | None = None) -> dict[str, Any] | Non
 
 
 def status(socket: str | None = None) -> dict[str, Any]:
-    """Returns what "stager status --json" prints."""
+    """Returns what "stager status -o json" prints."""
     return call(socket, "GET", "/v1/status", {})[2]

@@ -51,7 +51,7 @@ func (b *Bytes) set(text string) error {
 		*b = 0
 		return nil
 	}
-	unreadable := fmt.Errorf("%q is not a number of bytes: write 500M (or 500MB), 60Gi (or 60GiB) or a whole number", text)
+	unreadable := fmt.Errorf("%q is not a number of bytes: write 500M or 500MB for 500,000,000, 500Mi or 500MiB for 524,288,000, or a whole number", text)
 	plain := bytesUnit.ReplaceAllString(text, "$1")
 	if strings.HasSuffix(plain, "K") { // Kubernetes writes k
 		plain = strings.TrimSuffix(plain, "K") + "k"
