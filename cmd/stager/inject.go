@@ -84,6 +84,7 @@ func (i injecting) options() jobspec.Options {
 
 // manifests selects the files that a command reads, and where the results go.
 type manifests struct {
+	rehearsing
 	Files  []string `short:"f" name:"filename" help:"Manifest file, directory of .yaml, .yml and .json files, or - for standard input. Repeatable." placeholder:"FILE" default:"-" sep:"none"`
 	Format string   `short:"o" name:"output-format" help:"Output format: yaml keeps the formatting of the files, json prints a List, diff prints only the changes." enum:"yaml,json,diff" default:"yaml"`
 	Write  bool     `short:"w" help:"Edit the files in place and print nothing."`
@@ -160,7 +161,7 @@ func (m manifests) change(files []manifest, log *slog.Logger, refuseUnmatched bo
 		log.Error("nothing written: correct what has no effect, or use --allow-unmatched")
 		return exitError(exitData)
 	case m.Write:
-		return rewrite(files, results)
+		return m.rewrite(files, results)
 	case m.Format == "diff":
 		for i, f := range files {
 			_, _ = os.Stdout.Write(diff.Diff(f.name, f.text, f.name+" (stager)", results[i].Output))
@@ -223,13 +224,17 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 	}
 }
 
-// rewrite replaces the files with the results, each file atomically.
-func rewrite(files []manifest, results []*jobspec.Result) error {
+// rewrite replaces the files with the results, each file atomically. With DryRun it prints which.
+func (m manifests) rewrite(files []manifest, results []*jobspec.Result) error {
 	for i, f := range files {
 		if f.path == "" {
 			return &usageError{errors.New("--write cannot edit standard input; remove it")}
 		}
 		if string(f.text) == string(results[i].Output) {
+			continue
+		}
+		if m.DryRun {
+			fmt.Println("would change " + printable(f.path))
 			continue
 		}
 		path, err := filepath.EvalSymlinks(f.path)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 )
 
 type installCmd struct {
+	rehearsing
 	Dir string `arg:"" help:"Existing directory." type:"existingdir"`
 }
 
@@ -21,10 +23,15 @@ func (c installCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	to := filepath.Join(c.Dir, "stager")
+	if c.DryRun {
+		_, err := fmt.Println("would write " + printable(to))
+		return err
+	}
 	from, err := os.Open(self)
 	if err != nil {
 		return err
 	}
 	defer from.Close() // only read from
-	return replaceFile(filepath.Join(c.Dir, "stager"), 0o755, from)
+	return replaceFile(to, 0o755, from)
 }

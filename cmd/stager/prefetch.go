@@ -13,6 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/hubcache"
+	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -20,6 +21,7 @@ type prefetchCmd struct {
 	storing
 	choosing
 	shape
+	rehearsing
 	Src       string   `arg:"" help:"Source: a directory or object in a store, such as s3://bucket/train/, or a local path."`
 	Dst       string   `arg:"" help:"Local directory; created if missing." type:"path"`
 	MaxBytes  quantity `help:"Fail if the source has more bytes than this, after unpacking; 0 is unlimited." default:"0"`
@@ -76,6 +78,9 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	default:
 		return err
 	}
+	if c.DryRun {
+		return c.rehearse(ctx, cfg)
+	}
 	show := newDisplay(to, log)
 	cfg.Progress = func(p download.Progress) {
 		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal, p.Unpacked})
@@ -97,6 +102,30 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	}
 	log.Info("complete", append(said, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))...)
 	return nil
+}
+
+// rehearse prints what a prefetch would write, by the listing of the source: DST is not read.
+func (c prefetchCmd) rehearse(ctx context.Context, cfg download.Config) error {
+	listing := cfg.Listing
+	listing.Unpack, listing.Skipped = cfg.Unpack, plan.LogSkipped(cfg.Log)
+	objects := listing.Objects(ctx, cfg.Store)
+	if cfg.Object != nil {
+		objects = plan.Listing{MaxBytes: listing.MaxBytes, Unpack: cfg.Unpack}.Choose(cfg.Store.Name(), func(yield func(backends.Object, error) bool) { yield(*cfg.Object, nil) })
+	}
+	var total used
+	for obj, err := range objects {
+		if err != nil {
+			return err
+		}
+		total.Objects++
+		total.Bytes += obj.Size
+	}
+	if c.structured() {
+		return c.line(total)
+	}
+	_, err := fmt.Printf("would prefetch %d objects, %s, from %s to %s, without those that are there already\n",
+		total.Objects, size(total.Bytes), cfg.Store.Name(), printable(cfg.Dir))
+	return err
 }
 
 // verified formats the number of files by what was compared.
