@@ -16,15 +16,17 @@ import (
 type fanoutCmd struct {
 	imaging
 	copying
-	Workers   int               `help:"Number of pods that copy." required:"" placeholder:"N"`
-	Include   []string          `help:"Only objects that match, such as *.tar or train/**/*.jpg. Repeatable." placeholder:"GLOB" sep:"none"`
-	Exclude   []string          `help:"Skip objects that match. Repeatable." placeholder:"GLOB" sep:"none"`
-	JobName   string            `help:"Name of the Job." default:"stager-copy"`
-	Namespace string            `help:"Namespace of the Job." placeholder:"NAME"`
-	Secret    string            `help:"Secret with credential files, for SRC or both sides." placeholder:"NAME"`
-	DstSecret string            `help:"Secret with credential files for DST, if different." placeholder:"NAME"`
-	Claim     map[string]string `help:"PersistentVolumeClaim and its mount path, for file:// URLs. Repeatable." placeholder:"NAME=/PATH" mapsep:"none"`
-	User      int64             `help:"User and group ID of the pods." default:"65532"`
+	Workers       int               `help:"Number of pods that copy." required:"" placeholder:"N"`
+	Include       []string          `help:"Only objects that match, such as *.tar or train/**/*.jpg. Repeatable." placeholder:"GLOB" sep:"none"`
+	Exclude       []string          `help:"Skip objects that match. Repeatable." placeholder:"GLOB" sep:"none"`
+	JobName       string            `help:"Name of the Job." default:"stager-copy"`
+	Namespace     string            `help:"Namespace of the Job." placeholder:"NAME"`
+	Secret        string            `help:"Secret with credential files, for SRC or both sides." placeholder:"NAME"`
+	DstSecret     string            `help:"Secret with credential files for DST, if different." placeholder:"NAME"`
+	SecretKeys    []string          `help:"Keys of --secret and the names of the credentials that they are. Default: all, under their own names." placeholder:"KEY:NAME,..."`
+	DstSecretKeys []string          `help:"The same for --dst-secret." placeholder:"KEY:NAME,..."`
+	Claim         map[string]string `help:"PersistentVolumeClaim and its mount path, for file:// URLs. Repeatable." placeholder:"NAME=/PATH" mapsep:"none"`
+	User          int64             `help:"User and group ID of the pods." default:"65532"`
 }
 
 // Help returns the detailed help.
@@ -69,7 +71,7 @@ func (f fanoutCmd) Run(log *slog.Logger) error {
 	out, err := jobspec.Fanout(jobspec.FanoutOptions{
 		Name: f.JobName, Namespace: f.Namespace, Source: f.Src, Destination: f.Dst, Workers: f.Workers, Flags: flags,
 		Image: f.reference(), ImagePullPolicy: f.ImagePullPolicy, Env: f.ContainerEnv,
-		Secret: f.Secret, DestinationSecret: f.DstSecret, Claims: f.Claim, User: f.User,
+		Secret: f.Secret, DestinationSecret: f.DstSecret, SecretKeys: f.SecretKeys, DestinationSecretKeys: f.DstSecretKeys, Claims: f.Claim, User: f.User,
 	})
 	if err != nil {
 		return &usageError{err}

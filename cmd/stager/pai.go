@@ -37,13 +37,16 @@ type converting struct {
 	Storage     map[string]string `help:"URL to stage instead of an OpenPAI v2 storage. Default: the PersistentVolumeClaim of that name. Repeatable." placeholder:"NAME=URL" mapsep:"none"`
 	ReadSecret  string            `help:"Secret with credentials for codeDir and dataDir." placeholder:"NAME"`
 	WriteSecret string            `help:"Secret with credentials for outputDir." placeholder:"NAME"`
+
+	ReadSecretKeys  []string `help:"Keys of --read-secret and the names of the credentials that they are. Default: all, under their own names." placeholder:"KEY:NAME,..."`
+	WriteSecretKeys []string `help:"The same for --write-secret." placeholder:"KEY:NAME,..."`
 }
 
 // options returns the options of a conversion.
 func (c converting) options() (pai.Options, error) {
 	opts := pai.Options{
 		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType, Storages: c.Storage,
-		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret,
+		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret, ReadSecretKeys: c.ReadSecretKeys, WriteSecretKeys: c.WriteSecretKeys,
 	}
 	if opts.User == "" {
 		opts.User = os.Getenv("USER")

@@ -45,6 +45,7 @@ var params = map[string]struct{ in, out string }{
 	"optional":     {in: "optional"},
 	"volume":       {in: "volume", out: "volume"},
 	"secret":       {in: "credentials.secret", out: "credentials.secret"},
+	"keys":         {in: "credentials.keys", out: "credentials.keys"},
 	"commit":       {out: "commit"},
 	"when":         {out: "when"},
 	"interval":     {out: "interval"},
@@ -61,7 +62,7 @@ var params = map[string]struct{ in, out string }{
 }
 
 // several are the options with several values, separated by commas.
-var several = []string{"include", "exclude", "when"}
+var several = []string{"include", "exclude", "when", "keys"}
 
 func (e entry) input() (yamledit.Map, []any) {
 	source, directory, options := e.split("URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi")

@@ -93,7 +93,7 @@ func ExampleFaults() {
 	_, err := jobspec.Inject([]byte(strings.ReplaceAll(pod, "commit=none", "comit=none")), jobspec.Options{})
 	fmt.Println(err)
 	// Output:
-	// line 2, column 57: Pod/x: results: "comit" is not known here; known are commit, conflict, deadline, hold, interval, keep, medium, minBandwidth, nodes, quietPeriod, required, secret, size, step, volume, when
+	// line 2, column 57: Pod/x: results: "comit" is not known here; known are commit, conflict, deadline, hold, interval, keep, keys, medium, minBandwidth, nodes, quietPeriod, required, secret, size, step, volume, when
 }
 
 // A webhook injects the Pod of its request. It leaves a Pod that was injected before, by any

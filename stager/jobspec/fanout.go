@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,8 @@ type FanoutOptions struct {
 	Env                    map[string]string // as in Options
 	Secret                 string            // credentials of both stores, or of the source
 	DestinationSecret      string            // credentials of the destination, if they differ
+	SecretKeys             []string          // as plan.Credentials.Keys, of Secret
+	DestinationSecretKeys  []string          // of DestinationSecret
 	Claims                 map[string]string // mount paths of PersistentVolumeClaims, by name
 	User                   int64             // user ID of the pods
 }
@@ -44,6 +47,17 @@ func Fanout(o FanoutOptions) ([]byte, error) {
 		return nil, fmt.Errorf("%d workers are not between 1 and %d", o.Workers, plan.Stripes)
 	case o.User < 1:
 		return nil, fmt.Errorf("the pods cannot run as user %d: they need no root, so name another", o.User)
+	}
+	for _, s := range []struct {
+		secret string
+		keys   []string
+	}{{o.Secret, o.SecretKeys}, {o.DestinationSecret, o.DestinationSecretKeys}} {
+		if _, err := plan.ParseSecretKeys(s.keys); err != nil {
+			return nil, fmt.Errorf("keys of a Secret: %w", err)
+		}
+		if s.secret == "" && len(s.keys) > 0 {
+			return nil, errors.New("keys of a Secret: there is no Secret; name it too")
+		}
 	}
 	for claim, path := range o.Claims {
 		if !strings.HasPrefix(path, "/") || within(srcSecrets, path) {
@@ -109,15 +123,16 @@ func (o FanoutOptions) job(name, flag string) yamledit.Map {
 		mounts = append(mounts, mount)
 		volumes = append(volumes, yamledit.Map{{Key: "name", Value: volume}, source})
 	}
-	for _, s := range []struct{ volume, flag, path, secret string }{
-		{"stager-src", "--secrets=", srcSecrets, o.Secret},
-		{"stager-dst", "--dst-secrets=", dstSecrets, o.DestinationSecret},
+	for _, s := range []struct {
+		volume, flag, path, secret string
+		keys                       []string
+	}{
+		{"stager-src", "--secrets=", srcSecrets, o.Secret, o.SecretKeys},
+		{"stager-dst", "--dst-secrets=", dstSecrets, o.DestinationSecret, o.DestinationSecretKeys},
 	} {
 		if s.secret != "" {
 			args = append(args, s.flag+s.path)
-			add(s.volume, s.path, true, yamledit.Entry{Key: "secret", Value: yamledit.Map{
-				{Key: "secretName", Value: s.secret}, {Key: "defaultMode", Value: int64(0o444)},
-			}})
+			add(s.volume, s.path, true, secretVolume(s.secret, s.keys))
 		}
 	}
 	for i, claim := range slices.Sorted(maps.Keys(o.Claims)) {

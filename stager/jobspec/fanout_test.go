@@ -11,7 +11,7 @@ func TestFanout(t *testing.T) {
 	out, err := Fanout(FanoutOptions{
 		Name: "imagenet", Namespace: "team", Source: "s3://datasets/imagenet/?region=eu-1", Destination: "file:///mnt/data/$(x)/",
 		Workers: 8, Flags: []string{"--include=*.tar"}, Image: "registry.example/stager:1", Env: map[string]string{"HTTPS_PROXY": "http://proxy:3128"},
-		Secret: "s3-ro", DestinationSecret: "dst-rw", Claims: map[string]string{"results": "/mnt/data"}, User: 65532,
+		Secret: "s3-ro", SecretKeys: []string{"akId:AWS_ACCESS_KEY_ID", "akSecret:AWS_SECRET_ACCESS_KEY"}, DestinationSecret: "dst-rw", Claims: map[string]string{"results": "/mnt/data"}, User: 65532,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +28,8 @@ func TestFanoutRefuses(t *testing.T) {
 		{func(o *FanoutOptions) { o.Workers = 0 }, "0 workers"},
 		{func(o *FanoutOptions) { o.Workers = 841 }, "between 1 and 840"},
 		{func(o *FanoutOptions) { o.User = 0 }, "no root"},
+		{func(o *FanoutOptions) { o.SecretKeys = []string{"a:AWS_ACCESS_KEY_ID"} }, "keys of a Secret: there is no Secret; name it too"},
+		{func(o *FanoutOptions) { o.Secret, o.SecretKeys = "s", []string{"a/b:X"} }, "keys of a Secret: entry 1 is not KEY:NAME"},
 		{func(o *FanoutOptions) { o.Claims = map[string]string{"c": "data"} }, "claim c"},
 		{func(o *FanoutOptions) { o.Claims = map[string]string{"c": "/"} }, "claim c"},
 	} {

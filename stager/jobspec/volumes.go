@@ -262,19 +262,36 @@ func (m mount) entry() yamledit.Map {
 	return e
 }
 
-// secrets returns the names of the Secrets that the plan's stores need.
-func (p *pod) secrets() []string {
-	names := make(map[string]bool)
+// secretKeys returns the Secrets that the plan's stores need, with their keys.
+func (p *pod) secretKeys() map[string][]string {
+	names := make(map[string][]string)
 	for _, in := range p.req.plan.Spec.Inputs {
 		for _, from := range in.From() {
-			names[from.Credentials.Secret] = true
+			names[from.Credentials.Secret] = from.Credentials.Keys
 		}
 	}
 	for _, out := range p.req.plan.Spec.Outputs {
-		names[out.Credentials.Secret] = true
+		names[out.Credentials.Secret] = out.Credentials.Keys
 	}
 	delete(names, "")
-	return sortedKeys(names)
+	return names
+}
+
+// secrets returns the names of the Secrets that the plan's stores need.
+func (p *pod) secrets() []string { return sortedKeys(p.secretKeys()) }
+
+// secretVolume returns the source of the volume of a Secret, whose entries [plan.ParseSecretKeys] accepts.
+func secretVolume(name string, entries []string) yamledit.Entry {
+	source := yamledit.Map{{Key: "secretName", Value: name}, {Key: "defaultMode", Value: int64(0o444)}}
+	var items []any
+	keys, _ := plan.ParseSecretKeys(entries) // as the contract says
+	for _, k := range keys {
+		items = append(items, yamledit.Map{{Key: "key", Value: k.Key}, {Key: "path", Value: k.Name}})
+	}
+	if items != nil {
+		source = append(source, yamledit.Entry{Key: "items", Value: items})
+	}
+	return yamledit.Entry{Key: "secret", Value: source}
 }
 
 // addVolumes adds the volumes of all mounts.
@@ -289,10 +306,9 @@ func (p *pod) addVolumes() {
 			seen[m.volume] = true
 		}
 	}
+	keys := p.secretKeys()
 	for _, name := range p.secrets() {
-		add(p.volumeName(ofSecret, name), yamledit.Map{{Key: "secret", Value: yamledit.Map{
-			{Key: "secretName", Value: name}, {Key: "defaultMode", Value: int64(0o444)},
-		}}})
+		add(p.volumeName(ofSecret, name), yamledit.Map{secretVolume(name, keys[name])})
 	}
 	scratch := yamledit.Map{{Key: "emptyDir", Value: yamledit.Map{}}}
 	if p.shape.inside || p.shape.wrap {

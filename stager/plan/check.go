@@ -17,8 +17,9 @@ import (
 // already reported values with an invalid notation.
 type checker struct {
 	*report
-	checkURL         func(string) error // of sources; may be nil
-	checkDestination func(string) error // may be nil
+	checkURL         func(string) error  // of sources; may be nil
+	checkDestination func(string) error  // may be nil
+	secretKeys       map[string][]string // of each Secret so far
 }
 
 func (c *checker) plan(p *StagePlan) {
@@ -419,12 +420,6 @@ func (c *checker) name(at, name string) {
 		c.add(at, "a name is required")
 	} else if !nameForm.MatchString(name) {
 		c.add(at, "invalid name %q: use up to 63 of a-z, 0-9 and -, with a letter or digit at both ends", name)
-	}
-}
-
-func (c *checker) secret(at string, cred Credentials) {
-	if cred.Secret != "" && !subdomain(cred.Secret) {
-		c.add(at+".credentials.secret", "invalid Secret name %q: use only a-z, 0-9, - and .", cred.Secret)
 	}
 }
 

@@ -33,7 +33,7 @@ func ParseWith(data []byte, checkURL, checkDestination func(string) error) (*Sta
 	p.setDefaults()
 	d := &decoder{r}
 	d.value("", root, reflect.ValueOf(p).Elem())
-	c := &checker{r, checkURL, checkDestination}
+	c := &checker{report: r, checkURL: checkURL, checkDestination: checkDestination}
 	c.minBandwidths(&p.Spec)
 	p.Spec.setDeadlines()
 	c.plan(p)

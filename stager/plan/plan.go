@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -139,7 +138,9 @@ func (in Input) From() []Source {
 	}
 	from := slices.Clone(in.Sources)
 	for i := range from {
-		from[i].Credentials = cmp.Or(from[i].Credentials, in.Credentials)
+		if from[i].Credentials.Secret == "" {
+			from[i].Credentials = in.Credentials
+		}
 	}
 	return from
 }
@@ -234,7 +235,8 @@ type OrderSpec struct {
 // Credentials names the Secret for a store. In a pod it is mounted below SecretsDir. If it is not
 // mounted, the credentials come from the environment, as each protocol defines.
 type Credentials struct {
-	Secret string `json:"secret,omitempty"` // name of a Secret; "": credentials of the environment
+	Secret string   `json:"secret,omitempty"` // name of a Secret; "": credentials of the environment
+	Keys   []string `json:"keys,omitempty"`   // keys of the Secret that are mounted, and the names of the credentials that they are: KEY:NAME, such as akId:OSS_ACCESS_KEY_ID; empty: all, under their own names
 }
 
 // Variable returns the name of the environment variable with the directory of an input or output.

@@ -36,6 +36,8 @@ type Options struct {
 	Storages map[string]string
 
 	ReadSecret, WriteSecret string // names of the Secrets for the stores of inputs and of outputs
+	// ReadSecretKeys and WriteSecretKeys are their keys; see plan.Credentials.
+	ReadSecretKeys, WriteSecretKeys []string
 
 	Inject jobspec.Options // options of the injection
 }

@@ -59,7 +59,7 @@ func (c *conversion) plan(t *role) string {
 			{Key: "commit", Value: plan.CommitNone},
 			{Key: "conflict", Value: plan.ConflictOverwrite},
 		}
-		outputs = append(outputs, secret(output, c.opts.WriteSecret))
+		outputs = append(outputs, secret(output, c.opts.WriteSecret, c.opts.WriteSecretKeys))
 	}
 	if len(inputs)+len(outputs) == 0 {
 		return ""
@@ -80,14 +80,25 @@ func (c *conversion) plan(t *role) string {
 
 func (c *conversion) input(name, source, at string, more ...yamledit.Entry) yamledit.Map {
 	m := yamledit.Map{{Key: "name", Value: name}, {Key: "source", Value: directory(source, "")}, {Key: "path", Value: at}}
-	return secret(append(m, more...), c.opts.ReadSecret)
+	return secret(append(m, more...), c.opts.ReadSecret, c.opts.ReadSecretKeys)
 }
 
-func secret(m yamledit.Map, name string) yamledit.Map {
-	if name == "" {
+func secret(m yamledit.Map, name string, keys []string) yamledit.Map {
+	var credentials yamledit.Map
+	if name != "" {
+		credentials = append(credentials, yamledit.Entry{Key: "secret", Value: name})
+	}
+	if len(keys) > 0 { // without a name the plan's check refuses them
+		var all []any
+		for _, key := range keys {
+			all = append(all, key)
+		}
+		credentials = append(credentials, yamledit.Entry{Key: "keys", Value: all})
+	}
+	if credentials == nil {
 		return m
 	}
-	return append(m, yamledit.Entry{Key: "credentials", Value: yamledit.Map{{Key: "secret", Value: name}}})
+	return append(m, yamledit.Entry{Key: "credentials", Value: credentials})
 }
 
 // directory returns a URL of the directory below, with a trailing slash, so that the URL does not
