@@ -72,7 +72,7 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 		}
 		return beside
 	}
-	listed := catalogue.NewWriter(func() (*os.File, error) { return disk.Scratch(spec.Path) })
+	listed := catalogue.NewWriter(in.scratch)
 	defer func() { err = errors.Join(err, listed.Abort()) }()
 	add := listed.Add
 	if grouped {
@@ -119,6 +119,21 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 		return m, err
 	}
 	return m, m.Count(&index, classes)
+}
+
+// scratch creates a file for a list of objects on the disk of the window. It may take what the files
+// that an earlier process left there, and the lists of other sources, leave of the window's size.
+func (in *input) scratch() (file *os.File, room int64, err error) {
+	taken, err := disk.Taken(in.spec.Path)
+	if err != nil {
+		return nil, 0, err
+	}
+	lists, err := in.listedOnDisk()
+	if err != nil {
+		return nil, 0, err
+	}
+	file, err = disk.Scratch(in.spec.Path)
+	return file, int64(in.spec.Window.Size) - taken - lists, err
 }
 
 // keep finishes a list of objects, which close releases.

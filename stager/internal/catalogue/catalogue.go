@@ -15,6 +15,7 @@ const decoded = 8
 // Catalogue is a finished list of objects. Its methods are safe for concurrent use.
 type Catalogue struct {
 	file   *os.File // nil: all is in memory
+	inFile int64    // the bytes of the file; later blocks are in memory
 	memory []byte
 	starts []int64 // of each block, and the end of the last one
 	n      int
@@ -57,9 +58,9 @@ func (c *Catalogue) At(i int) (backends.Object, error) {
 // readLocked reads and decodes a block.
 func (c *Catalogue) readLocked(number int) ([]backends.Object, error) {
 	from, to := c.starts[number], c.starts[number+1]
-	raw := c.memory
-	if c.file == nil {
-		raw = raw[from:to]
+	var raw []byte
+	if from >= c.inFile {
+		raw = c.memory[from-c.inFile : to-c.inFile]
 	} else {
 		if int64(cap(c.raw)) < to-from {
 			c.raw = make([]byte, to-from)

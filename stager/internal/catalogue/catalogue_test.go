@@ -20,8 +20,17 @@ import (
 // path of its file.
 func written(t testing.TB, limit int, objects []backends.Object) (*Catalogue, string) {
 	t.Helper()
+	return writtenTo(t, limit, 1<<40, objects)
+}
+
+// writtenTo does this with a file that may take no more than room bytes.
+func writtenTo(t testing.TB, limit int, room int64, objects []backends.Object) (*Catalogue, string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "catalogue")
-	w := NewWriter(func() (*os.File, error) { return os.Create(path) })
+	w := NewWriter(func() (*os.File, int64, error) {
+		file, err := os.Create(path)
+		return file, room, err
+	})
 	w.limit = limit
 	for _, obj := range objects {
 		if err := w.Add(obj); err != nil {
@@ -117,6 +126,23 @@ func TestCatalogueIsSmall(t *testing.T) {
 	}
 }
 
+// When a window starts again, the files of the process before it may leave less room than a listing that
+// has grown needs.
+func TestCatalogueStaysWithinItsRoom(t *testing.T) {
+	all := numbered(40_000)
+	for _, room := range []int64{-1, 0, 4096, writeAtOnce - 1, writeAtOnce, writeAtOnce + 8192, 3 * writeAtOnce, 1 << 40} {
+		c, _ := writtenTo(t, 0, room, all)
+		if size, err := c.OnDisk(); size > max(room, 0) || err != nil {
+			t.Errorf("room %d: the file takes %d bytes (%v)", room, size, err)
+		}
+		for i, want := range all {
+			if got, err := c.At(i); got != want || err != nil {
+				t.Fatalf("room %d: object %d is %+v (%v), want %+v", room, i, got, err, want)
+			}
+		}
+	}
+}
+
 // Every damaged byte of a file is an error of the objects in its block, and of no other.
 func TestCatalogueReportsDamage(t *testing.T) {
 	all := numbered(3 * PerBlock)
@@ -160,7 +186,7 @@ func TestCatalogueReportsDamage(t *testing.T) {
 
 func TestWriterReportsAFullDisk(t *testing.T) {
 	full := errors.New("no space left on device")
-	w := NewWriter(func() (*os.File, error) { return nil, full })
+	w := NewWriter(func() (*os.File, int64, error) { return nil, 0, full })
 	w.limit = 0
 	var err error
 	for _, obj := range numbered(2 * PerBlock) {

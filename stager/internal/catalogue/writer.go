@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -17,8 +18,10 @@ const (
 
 // Writer creates a catalogue. Its methods must not be called concurrently.
 type Writer struct {
-	create  func() (*os.File, error)
+	create  Create
 	file    *os.File // nil while all is in memory
+	room    int64    // what the file may take
+	full    bool     // the room is used up: what follows stays in memory
 	memory  []byte   // blocks that are not in the file
 	written int64    // bytes in the file
 	starts  []int64  // of each block, by its first byte
@@ -27,9 +30,13 @@ type Writer struct {
 	limit   int    // a copy of inMemory, for tests
 }
 
-// NewWriter returns an empty catalogue. create is called once the catalogue is too large for memory.
-// It returns an empty file that no other program writes to; the catalogue closes it.
-func NewWriter(create func() (*os.File, error)) *Writer {
+// Create returns an empty file that no other program writes to, and how many bytes it may take of the
+// disk. The catalogue closes the file. What does not fit stays in memory.
+type Create func() (file *os.File, room int64, err error)
+
+// NewWriter returns an empty catalogue. create is called once, when the catalogue is too large for
+// memory.
+func NewWriter(create Create) *Writer {
 	return &Writer{create: create, limit: inMemory}
 }
 
@@ -52,7 +59,7 @@ func (w *Writer) Add(obj backends.Object) error {
 // begin ends the last block and begins another one.
 func (w *Writer) begin() error {
 	w.end()
-	if len(w.memory) >= w.limit || w.file != nil && len(w.memory) >= writeAtOnce {
+	if !w.full && (len(w.memory) >= w.limit || w.file != nil && len(w.memory) >= writeAtOnce) {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -70,12 +77,15 @@ func (w *Writer) end() {
 	}
 }
 
-// flush moves finished blocks to the file.
+// flush moves finished blocks to the file, if there is room for them.
 func (w *Writer) flush() (err error) {
 	if w.file == nil {
-		if w.file, err = w.create(); err != nil {
+		if w.file, w.room, err = w.create(); err != nil {
 			return fmt.Errorf("create the catalogue of objects: %w", err)
 		}
+	}
+	if w.full = w.full || roundUp(w.written+int64(len(w.memory))) > w.room; w.full {
+		return nil
 	}
 	if _, err := w.file.Write(w.memory); err != nil {
 		return fmt.Errorf("write the catalogue of objects: %w", err)
@@ -92,12 +102,14 @@ func (w *Writer) Finish() (*Catalogue, error) {
 		if err := w.flush(); err != nil {
 			return nil, err
 		}
-		w.memory = nil
 	}
-	c := &Catalogue{file: w.file, memory: w.memory, starts: append(w.starts, w.written+int64(len(w.memory))), n: w.n}
+	c := &Catalogue{file: w.file, inFile: w.written, memory: slices.Clip(w.memory), starts: append(w.starts, w.written+int64(len(w.memory))), n: w.n}
 	w.file = nil
 	return c, nil
 }
+
+// roundUp returns what a file of a size takes of a disk, in blocks of 4 KiB.
+func roundUp(size int64) int64 { return (size + 4095) &^ 4095 }
 
 // Abort removes the catalogue, unless Finish has returned it.
 func (w *Writer) Abort() error {
