@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
@@ -180,13 +181,13 @@ func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.
 		opts.Credentials = aws.AnonymousCredentials{}
 	}
 	if !set.anonymous || set.region == "" {
-		shared, err := config.LoadDefaultConfig(ctx)
+		shared, err := sharedConfig(ctx)
 		if err != nil {
 			return nil, opts, backends.Errorf(backends.Invalid, "open", "", "cannot read the shared AWS configuration: %w", err)
 		}
 		if !set.anonymous {
 			found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
-				again, err := config.LoadDefaultConfig(ctx)
+				again, err := sharedConfig(ctx)
 				return again.Credentials, err
 			})
 			opts.Credentials, b.renew = found.cache, found.renew
@@ -196,6 +197,12 @@ func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.
 		}
 	}
 	return b, opts, nil
+}
+
+// sharedConfig reads the environment and the files of the AWS SDK. The SDK's own log lines, such as
+// those on a metadata service that is not there, do not reach the user.
+func sharedConfig(ctx context.Context) (aws.Config, error) {
+	return config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 }
 
 // findRegion returns the region of the bucket. The request needs no credentials and works from any
