@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -80,4 +82,41 @@ func TestNodeThatComesBackTakesPart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Metrics tell of how many nodes a job waits, and how many of its checkpoints are abandoned.
+func TestMissingNodesAndAbandonedCheckpointsAreCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		metrics := NewMetrics(nil)
+		g := savedGang(t, mem.New(), 2, func(c *Config) {
+			if c.Node == 0 {
+				c.Metrics = metrics
+			}
+		})
+		output := g.us[0].cfg.Output
+		check := func(when string, missing, abandoned float64) {
+			t.Helper()
+			if got := testutil.ToFloat64(metrics.missing.WithLabelValues(output)); got != missing {
+				t.Errorf("%s: got %v missing nodes, want %v", when, got, missing)
+			}
+			if got := testutil.ToFloat64(metrics.abandoned.WithLabelValues(output)); got != abandoned {
+				t.Errorf("%s: got %v abandoned checkpoints, want %v", when, got, abandoned)
+			}
+		}
+		check("step 1 is saved", 0, 0)
+		open := g.keepOpenOn(1, "2")
+		g.saveOn(0, g.dirs[0], "2")
+		time.Sleep(2 * time.Minute)
+		check("node 1 writes step 2", 1, 0)
+		g.finish(open)
+		g.waitFor(2)
+		time.Sleep(10 * time.Second)
+		check("step 2 is saved", 0, 0)
+		g.leave(1)
+		g.saveOn(0, g.dirs[0], "3")
+		if err := g.us[0].Drain(t.Context(), Exit{}); err == nil {
+			t.Error("Drain: got no error, want one on step 3")
+		}
+		check("node 1 has left before step 3", 0, 1)
+	})
 }
