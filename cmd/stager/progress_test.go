@@ -35,8 +35,8 @@ func TestBarStaysWhereTheWorkWasCutShort(t *testing.T) {
 // every 10 seconds, also while the store has not answered yet and nothing has been reported.
 func TestProgressWithoutATerminalIsALineEvery10Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		d := newDisplay(new(console), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+		lines := make(chan string, 10)
+		d := newDisplay(new(console), slog.New(slog.NewTextHandler(lineWriter(lines), &slog.HandlerOptions{
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 					return slog.Attr{}
@@ -57,13 +57,25 @@ func TestProgressWithoutATerminalIsALineEvery10Seconds(t *testing.T) {
 			if tt.report != (moving{}) {
 				d.update(tt.report)
 			}
-			log.Reset()
-			time.Sleep(lineEvery)
-			synctest.Wait()
-			if got := strings.TrimSpace(log.String()); got != tt.want {
+			began := time.Now()
+			if got := <-lines; got != tt.want {
 				t.Errorf("after %+v: the log has %q, want %q", tt.report, got, tt.want)
+			}
+			if took := time.Since(began); took != lineEvery {
+				t.Errorf("after %+v: the line came after %v, want %v", tt.report, took, lineEvery)
 			}
 		}
 		d.close()
+		if len(lines) > 0 {
+			t.Errorf("got another line %q, want none", <-lines)
+		}
 	})
+}
+
+// lineWriter sends each line that is written.
+type lineWriter chan<- string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- strings.TrimSpace(string(p))
+	return len(p), nil
 }
