@@ -52,9 +52,9 @@ func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) 
 }
 
 // refusesSum reports whether err may be the refusal of a checksum. That is a response that the
-// request is invalid or not implemented, or the second 500 in a row for an operation that has not
-// succeeded with a checksum before. Responses about credentials, the key, its condition, the space or the
-// bytes have another cause.
+// request is invalid or unknown to the server, or the second 500 in a row for an operation that has
+// not succeeded with a checksum before. Responses about credentials, the key, its condition, the
+// space or the bytes have another cause.
 func (b *bucket) refusesSum(op operation, err error) bool {
 	a := serverErrorOf(err)
 	switch a.code {
