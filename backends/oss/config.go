@@ -37,6 +37,7 @@ func Scheme() backends.Scheme {
 // settings are the parsed parameters of a Target.
 type settings struct {
 	endpoint  string // including its scheme
+	unset     bool   // the endpoint is derived from the region
 	region    string // "" if unknown
 	version   oss.AuthVersionType
 	cname     bool
@@ -69,7 +70,7 @@ func parse(t backends.Target) (settings, error) {
 		if c.region == "" {
 			return invalid("the bucket's location is unknown: set ?region=cn-hangzhou, ?endpoint=https://host, OSS_REGION or OSS_ENDPOINT")
 		}
-		c.endpoint = "https://oss-" + c.region + ".aliyuncs.com"
+		c.endpoint, c.unset = "https://oss-"+c.region+".aliyuncs.com", true
 	}
 	if !strings.Contains(c.endpoint, "://") {
 		c.endpoint = "https://" + c.endpoint
@@ -142,7 +143,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bucket{name: t.Host, transport: base, log: t.Log, credentials: newCredentials(t.Options, set.anonymous)}
+	b := &bucket{name: t.Host, transport: base, log: t.Log, credentials: newCredentials(t.Options, set.anonymous), unset: set.unset}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -3,6 +3,7 @@ package oss
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 
@@ -124,8 +125,13 @@ func (b *bucket) sentence(err error) error {
 	if words := objectstore.Connection(err); words != nil {
 		return words
 	}
-	var a *serverError
+	var (
+		a    *serverError
+		dial *net.OpError
+	)
 	switch {
+	case b.unset && errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("no endpoint is set (?endpoint= or OSS_ENDPOINT, in the environment or the Secret), and the public one of the region cannot be reached: %w", dial)
 	case !errors.As(err, &a):
 		return objectstore.Innermost(err)
 	case a.page:

@@ -147,3 +147,28 @@ func TestErrorResponsesAreParsedFromBodyOrHeader(t *testing.T) {
 		}
 	}
 }
+
+// A region without an endpoint leads to its public host, which clusters without internet access
+// cannot reach. The message then begins with the missing endpoint.
+func TestErrorNamesTheMissingEndpoint(t *testing.T) {
+	lookup := &url.Error{Op: "Get", URL: "http://h/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}}}
+	const public, missing = "OSS_REGION=cn-hangzhou", "list k: no endpoint is set (?endpoint= or OSS_ENDPOINT, in the environment or the Secret), and the public one of the region cannot be reached: dial tcp: lookup h: no such host"
+	for _, tt := range []struct {
+		env  string
+		err  error
+		want string
+	}{
+		{public, lookup, missing},
+		{public, &url.Error{Op: "Get", Err: syscall.ECONNRESET}, "list k: connection reset by peer"},
+		{public, &serverError{status: 404, code: "NoSuchBucket"}, `list k: bucket "bucket" does not exist`},
+		{"OSS_ENDPOINT=https://oss.example.org", lookup, "list k: dial tcp: lookup h: no such host"},
+	} {
+		b, err := newBucket(target("", tt.env))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.explain("list", "k", tt.err); got.Error() != tt.want || backends.KindOf(got) != classify(tt.err) {
+			t.Errorf("with %s: got %q of kind %s, want %q", tt.env, got, backends.KindOf(got), tt.want)
+		}
+	}
+}

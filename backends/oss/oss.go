@@ -27,6 +27,7 @@ type bucket struct {
 	transport   *http.Transport
 	credentials *credentials
 	log         *slog.Logger
+	unset       bool // no endpoint is set, so the region's public one is used
 	conditional bool // the bucket has no versioning, so x-oss-forbid-overwrite is honored
 }
 
