@@ -68,6 +68,7 @@ func TestInjectErrors(t *testing.T) {
 		{"a bad plan", job(`stager.dev/plan-yaml: "kind: StagePlan"`, "", ""), Options{}, "the plan is invalid:\n"},
 		{"a plan that is not here", job(`stager.dev/plan: "configmap:a"`, "", ""), Options{}, "the ConfigMap a with its key plan.yaml was not found; add its file, or set the plan with --plan"},
 		{"a plan from nowhere", job(`stager.dev/plan: "a"`, "", ""), Options{}, `"a" names no plan; write configmap:NAME`},
+		{"a container without a name", strings.Replace(job(train, "", ""), "- name: main\n        image", "- image", 1), Options{Path: "spec.template"}, "this container has no name; write one, such as name: main"},
 		{"no such container", job(train+`, stager.dev/containers: trainer`, "", ""), Options{}, `there is no container "trainer", which stager.dev/containers names; there are main`},
 		{"no command to run in", job(train+`, stager.dev/finalize: run`, "", ""), Options{}, "container main has no command, and the command of its image is unknown here"},
 		{"an unknown end", job(train+`, stager.dev/finalize: later`, "", ""), Options{}, `unknown value "later"; use auto or run or sidecar or wrap`},

@@ -167,6 +167,17 @@ func (o *object) likeness(of *template) *template {
 // isTemplate reports whether n has a spec with containers, all of them named.
 func isTemplate(n *yamledit.Node) bool { return n.Kind == yamledit.Mapping && isPodSpec(n.Get("spec")) }
 
+// nameless returns the first container of a pod spec that has no name, which hides the pod spec from
+// isPodSpec; nil if there is none. Knative's documentation writes its containers without one.
+func nameless(spec *yamledit.Node) *yamledit.Node {
+	for _, c := range spec.Get("containers").All() {
+		if c.Kind == yamledit.Mapping && c.Get("name").Text() == "" {
+			return c
+		}
+	}
+	return nil
+}
+
 // walker visits all mappings and sequences below a node. It does not descend where visit returns
 // false.
 type walker struct {

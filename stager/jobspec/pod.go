@@ -101,6 +101,9 @@ func (p *pod) preconditions() {
 	if os := p.spec("os", "name"); os.Text() == "windows" {
 		refuse(os, "stager does not run on Windows nodes")
 	}
+	if c := nameless(p.t.pod()); c != nil {
+		refuse(c, "this container has no name; write one, such as name: main")
+	}
 	for _, list := range []string{"containers", "initContainers"} {
 		for _, c := range p.spec(list).All() {
 			switch c.Get("name").Text() {

@@ -19,10 +19,14 @@ func (o *object) unmatched() (all []string) {
 			}
 		}
 	}
-	var names []string // that apply to no template
+	var names []string         // that apply to no template
+	var unnamed *yamledit.Node // a container that only lacks a name
 	w := walker{chain: make([]*yamledit.Node, 0, depthOfNodes), steps: make([]step, 0, depthOfNodes), visit: func(n *yamledit.Node) bool {
 		if n.Kind != yamledit.Mapping {
 			return true
+		}
+		if unnamed == nil {
+			unnamed = nameless(n)
 		}
 		for _, list := range []string{"annotations", "labels"} {
 			group := n.Get(list)
@@ -48,6 +52,10 @@ func (o *object) unmatched() (all []string) {
 	list := strings.Join(slices.Compact(names), ", ")
 	if len(o.templates) > 0 {
 		return append(all, fmt.Sprintf("%s has no pod template below it; move it to the annotations of the pod template or of the object", list))
+	}
+	if unnamed != nil && (!o.opaque() || o.podSpecAt() != "") {
+		line, _ := unnamed.Position()
+		return append(all, fmt.Sprintf("%s has no effect on this %s: the container at line %d has no name; write one, such as name: main", list, o.kind, line))
 	}
 	if reason := o.passedBy(); reason != "" {
 		return append(all, fmt.Sprintf("%s has no effect on this %s: %s", list, o.kind, reason))
