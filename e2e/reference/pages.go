@@ -29,6 +29,21 @@ func Pages(source string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	types, err := readProgram(source)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRoutes(filepath.Join(source, "stager", "api")); err != nil {
+		return nil, err
+	}
+	description, err := openAPI(types)
+	if err != nil {
+		return nil, err
+	}
+	api, err := apiPage(types)
+	if err != nil {
+		return nil, err
+	}
 	return map[string][]byte{
 		"docs/schema/stageplan.json":    schema,
 		"docs/reference/plan.md":        []byte(planPage(root)),
@@ -38,6 +53,8 @@ func Pages(source string) (map[string][]byte, error) {
 		"docs/reference/urls.md":        []byte(urlsPage(line.Schemes)),
 		"docs/reference/metrics.md":     []byte(metrics),
 		"docs/reference/annotations.md": []byte(annotationsPage()),
+		"docs/reference/api.md":         []byte(api),
+		"docs/schema/openapi.json":      description,
 	}, nil
 }
 
