@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -113,4 +114,15 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// Digests of before hold escaped keys as fmt writes them.
+func TestDigestQuotesAsFmtDoes(t *testing.T) {
+	for c := range rune(0x180) {
+		for _, s := range []string{string(c), "a" + string(c) + "b", string([]byte{byte(c)}), ""} {
+			if got, want := string(appendQuoted([]byte("x"), s)), "x"+fmt.Sprintf("%q", s); got != want {
+				t.Errorf("%q: got %s, want %s", s, got, want)
+			}
+		}
+	}
 }
