@@ -255,21 +255,6 @@ func (w *Window) remember(m memory) error {
 	return nil
 }
 
-// order computes the orders that are needed to recognize the files on disk.
-func (w *Window) order() error {
-	for epoch := w.low.epoch; epoch <= w.low.epoch+1 && !w.overLocked(epoch); epoch++ {
-		if _, known := w.orders[epoch]; known {
-			continue
-		}
-		w.orderedLocked(epoch, w.cfg.Order(epoch))
-		if w.failed != nil {
-			return w.failed
-		}
-		w.advanceLocked()
-	}
-	return nil
-}
-
 // recoverStock recovers the files in held/ and whole/.
 func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) error {
 	whole, err := w.stage.whole.Names()
@@ -413,6 +398,11 @@ func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 	a, base, ok := parseName(name)
 	if !ok {
 		return nil, nil
+	}
+	if a.epoch == w.low.epoch+1 {
+		if err := w.orderOf(a.epoch); err != nil {
+			return nil, err
+		}
 	}
 	order, known := w.orders[a.epoch]
 	if !known || a.pos >= len(order) || order[a.pos] == others {

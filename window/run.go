@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -180,58 +179,6 @@ func (w *Window) remove(e *entry) {
 		return
 	}
 	w.removedLocked(e, gone && err == nil, err)
-}
-
-// loadOrder computes an epoch's order, which may take long.
-func (w *Window) loadOrder(epoch int) {
-	order := w.cfg.Order(epoch)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ordering = false
-	w.orderedLocked(epoch, order)
-	w.note()
-}
-
-func (w *Window) orderedLocked(epoch int, order []int32) {
-	order = w.masked(order)
-	if err := w.checkOrder(epoch, order); err != nil {
-		w.failed = err
-		return
-	}
-	if epoch >= w.low.epoch {
-		w.orders[epoch] = order
-		w.wantLocked(epoch, order)
-	}
-}
-
-// Nobody is the item of a position that no node delivers; others is that of a position that this
-// node does not deliver.
-const (
-	Nobody = -2
-	others = Nobody
-)
-
-// masked puts others at the positions of other nodes, and returns the order.
-func (w *Window) masked(order []int32) []int32 {
-	for pos := range order {
-		if !w.cfg.Owns(pos) {
-			order[pos] = others
-		}
-	}
-	return order
-}
-
-func (w *Window) checkOrder(epoch int, order []int32) error {
-	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int32) bool { return item != others }) {
-		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
-	}
-	n := w.itemCountLocked()
-	for pos, item := range order {
-		if item != others && (item < 0 || int(item) >= n) {
-			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
-		}
-	}
-	return nil
 }
 
 // publishedLocked records the result of publishing a file.

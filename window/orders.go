@@ -1,0 +1,98 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+)
+
+// loadOrder computes an epoch's order, which may take long.
+func (w *Window) loadOrder(epoch int) {
+	order := w.cfg.Order(epoch)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ordering = false
+	w.orderedLocked(epoch, order)
+	w.note()
+}
+
+func (w *Window) orderedLocked(epoch int, order []int32) {
+	order = w.masked(order)
+	if err := w.checkOrder(epoch, order); err != nil {
+		w.failed = err
+		return
+	}
+	if epoch >= w.low.epoch {
+		w.orders[epoch] = order
+		w.wantLocked(epoch, order)
+	}
+}
+
+// Nobody is the item of a position that no node delivers; others is that of a position that this
+// node does not deliver.
+const (
+	Nobody = -2
+	others = Nobody
+)
+
+// masked puts others at the positions of other nodes, and returns the order.
+func (w *Window) masked(order []int32) []int32 {
+	for pos := range order {
+		if !w.cfg.Owns(pos) {
+			order[pos] = others
+		}
+	}
+	return order
+}
+
+func (w *Window) checkOrder(epoch int, order []int32) error {
+	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int32) bool { return item != others }) {
+		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
+	}
+	n := w.itemCountLocked()
+	for pos, item := range order {
+		if item != others && (item < 0 || int(item) >= n) {
+			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
+		}
+	}
+	return nil
+}
+
+// order computes the orders that are needed to understand the journal: that of the current epoch, and
+// that of the next one only if the journal is about it or files may be retained for it. Each takes
+// four bytes for each item of the plan; entryOf computes what a file needs.
+func (w *Window) order() error {
+	for epoch := w.low.epoch; epoch <= w.low.epoch+1; epoch++ {
+		if epoch > w.low.epoch && w.cfg.Reuse == ReuseNone && !w.recordedLocked(epoch) {
+			break
+		}
+		if err := w.orderOf(epoch); err != nil {
+			return err
+		}
+		w.advanceLocked()
+	}
+	return nil
+}
+
+// recordedLocked reports whether the journal is about an epoch.
+func (w *Window) recordedLocked(epoch int) bool {
+	for a := range w.settled {
+		if a.epoch == epoch {
+			return true
+		}
+	}
+	for a := range w.history {
+		if a.epoch == epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// orderOf computes the order of an epoch, unless it is known or the plan ends before it.
+func (w *Window) orderOf(epoch int) error {
+	if _, known := w.orders[epoch]; known || w.overLocked(epoch) {
+		return nil
+	}
+	w.orderedLocked(epoch, w.cfg.Order(epoch))
+	return w.failed
+}

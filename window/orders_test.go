@@ -1,0 +1,97 @@
+package window
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// The order of the next epoch takes four bytes for each item of the plan, for hours in which nothing
+// needs it: 40 MB for ten million items.
+func TestNextOrderIsComputedWhenItIsNeeded(t *testing.T) {
+	for reuse, want := range map[Reuse][]int{ReuseNone: {0}, ReusePin: {0, 1}} {
+		virtual(t, func(t *testing.T) {
+			var asked []int
+			cfg := Config{Items: items(6, 10), Size: 20, Epochs: 3, Reuse: reuse}
+			cfg.Order = func(epoch int) []int32 {
+				asked = append(asked, epoch)
+				return permuted(1, epoch, 6)
+			}
+			b := newBench(t, cfg)
+			b.idle()
+			if !slices.Equal(asked, want) {
+				t.Errorf("reuse %s: the orders of %v are computed at the start, want %v", reuse, asked, want)
+			}
+			for epoch := range 3 {
+				if got := b.readAll(epoch); got != 6 {
+					t.Errorf("reuse %s, epoch %d: %d positions were delivered, want 6", reuse, epoch, got)
+				}
+			}
+			if want := []int{0, 1, 2}; !slices.Equal(asked, want) {
+				t.Errorf("reuse %s: the orders of %v were computed, want each once: %v", reuse, asked, want)
+			}
+		})
+	}
+}
+
+// A process is killed after each step of an epoch and the next one. Whatever the files and the
+// journal know of the next epoch, its order is there to recognize it: each position is delivered
+// and acknowledged once.
+func TestNextOrderIsKnownAfterARestart(t *testing.T) {
+	for acks := range 9 {
+		virtual(t, func(t *testing.T) {
+			b := newBench(t, Config{
+				Items: items(4, 10), Size: 80, Epochs: 2, AnyOrder: true,
+				Order: func(epoch int) []int32 { return permuted(1, epoch, 4) },
+			})
+			done := map[seq]bool{}
+			deliver := func() bool {
+				b.idle()
+				l, err := b.lease("r")
+				if err != nil {
+					return false
+				}
+				a := seq{l.Epoch, l.Pos}
+				if done[a] {
+					t.Errorf("after %d acknowledgements: position %v is delivered twice", acks, a)
+				}
+				done[a] = true
+				b.ok(b.Ack(l.ID))
+				return true
+			}
+			for range acks {
+				if !deliver() { // the end of the epoch
+					deliver()
+				}
+			}
+			b.idle()
+			fetched := append(b.ls("ready"), b.ls(disk.Private+"/whole")...)
+			b.crash()
+			if got := append(b.ls("ready"), b.ls(disk.Private+"/whole")...); !slices.Equal(got, fetched) {
+				t.Errorf("after %d acknowledgements: the files are %v after the restart, want %v", acks, got, fetched)
+			}
+			for range 20 {
+				deliver()
+			}
+			if len(done) != 8 {
+				t.Errorf("after %d acknowledgements: %d positions were delivered, want 8", acks, len(done))
+			}
+		})
+	}
+}
+
+// Other nodes may have finished positions of the next epoch, which a cursor of all nodes holds. The
+// window that continues there reports them at once, before it has fetched anything of that epoch.
+func TestNextOrderIsKnownAfterARewind(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(4, 10), Size: 20, Epochs: 2, Order: func(epoch int) []int32 { return permuted(1, epoch, 4) }})
+		at := Cursor{Manifest: b.cfg.Manifest, Part: b.cfg.Part, Epoch: 0, Finished: map[int][]Span{1: {{2, 3}}}}
+		b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
+		b.ok(b.Close())
+		b.open()
+		if got := b.Cursor(); !slices.Equal(got.Finished[1], at.Finished[1]) {
+			t.Errorf("the cursor after the rewind says that %v of epoch 1 is finished, want %v", got.Finished[1], at.Finished[1])
+		}
+	})
+}
