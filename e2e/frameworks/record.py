@@ -451,7 +451,8 @@ def zero_engine(model, stage):
     cpu = get_accelerator()
     cpu._communication_backend_name = "gloo"  # there is no oneCCL
     cpu.current_stream = lambda *_: type("Stream", (), {"synchronize": lambda _: None})()  # 0.12 has none on a CPU
-    config = {"train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}}
+    zero = {"stage": stage, "reduce_scatter": False}  # the gloo of torch 2.1 has no reduce_scatter
+    config = {"train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": zero}
     return ds.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
 
 
@@ -501,7 +502,7 @@ def ray_train(out):
                 torch.save(model.state_dict(), f"{local}/model.pt")
                 torch.save({"epoch": epoch}, f"{local}/state.pt")
                 train.report({"loss": 1 / epoch}, checkpoint=train.Checkpoint.from_directory(local))
-            newest = max(name for name in os.listdir(config["to"]) if name.startswith("checkpoint_"))
+            newest = max(name for name in os.listdir(config["to"]) if re.match(r"checkpoint_\d", name))  # not the snapshot
             snapshot = config["to"] + "/checkpoint_manager_snapshot.json"
             while config["snapshot"] and (not os.path.exists(snapshot) or newest not in open(snapshot).read()):  # report returns before
                 time.sleep(0.05)
