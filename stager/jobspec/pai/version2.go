@@ -177,6 +177,7 @@ func (v *version2) job(root *yaml.Node) *job {
 	}
 	v.early(j)
 	v.extras(root, j)
+	v.unknown(root)
 	return j
 }
 

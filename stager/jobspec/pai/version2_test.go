@@ -322,3 +322,28 @@ func TestFaultsOfTheSecondFormat(t *testing.T) {
 		})
 	}
 }
+
+// A misspelled field has no effect, so its user is warned of it, as in the first format.
+func TestUnknownFieldsOfTheSecondFormat(t *testing.T) {
+	file := strings.NewReplacer(
+		"instances: 3\n", "instances: 3\n    instance: 2\n",
+		"gpu: 0", "gpu: 0, gpus: 1",
+		"\ntaskRoles:", "\ndefault: {deployment: x}\ntaskRoles:",
+	).Replace(single("", "    completion: {minSucceeded: 1}\n    extraContainerOptions: {shm: 1}\n    commands: [run]\n")) +
+		"extras:\n  ours: {anything: true}\n  com.microsoft.pai.runtimeplugin:\n    - {plugin: cmd, preCommands: [a]}\n"
+	got := convert(t, file, Options{Queue: NoQueue}).Warnings
+	for _, want := range []string{
+		"the job: unknown field default", "task role w: unknown field instance", "task role w: resourcePerInstance: unknown field gpus",
+		"task role w: completion: unknown field minSucceeded", "task role w: extraContainerOptions: unknown field shm",
+		"com.microsoft.pai.runtimeplugin: unknown field preCommands",
+	} {
+		if !strings.Contains(strings.Join(got, "\n"), want+" is ignored") {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+	for name, known := range map[string]string{"second": second, "single": single("", "    commands: [run]\n")} {
+		if got := strings.Join(convert(t, known, Options{Queue: NoQueue}).Warnings, "\n"); strings.Contains(got, "unknown field") {
+			t.Errorf("%s: got %s, want all of its fields known", name, got)
+		}
+	}
+}
