@@ -40,21 +40,26 @@ func Pages(source string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	logs, err := logsPage(source)
+	if err != nil {
+		return nil, err
+	}
 	api, err := apiPage(types)
 	if err != nil {
 		return nil, err
 	}
 	return map[string][]byte{
-		"docs/schema/stageplan.json":    schema,
-		"docs/reference/plan.md":        []byte(planPage(root)),
-		"docs/reference/cli.md":         []byte(cliPage(line)),
-		"docs/reference/exit-codes.md":  []byte(exitCodesPage(line)),
-		"docs/reference/environment.md": []byte(environmentPage(line)),
-		"docs/reference/urls.md":        []byte(urlsPage(line.Schemes)),
-		"docs/reference/metrics.md":     []byte(metrics),
-		"docs/reference/annotations.md": []byte(annotationsPage()),
-		"docs/reference/api.md":         []byte(api),
-		"docs/schema/openapi.json":      description,
+		"docs/schema/stageplan.json":     schema,
+		"docs/reference/plan.md":         []byte(planPage(root)),
+		"docs/reference/cli.md":          []byte(cliPage(line)),
+		"docs/reference/exit-codes.md":   []byte(exitCodesPage(line)),
+		"docs/reference/environment.md":  []byte(environmentPage(line)),
+		"docs/reference/urls.md":         []byte(urlsPage(line.Schemes)),
+		"docs/reference/metrics.md":      []byte(metrics),
+		"docs/reference/annotations.md":  []byte(annotationsPage()),
+		"docs/reference/api.md":          []byte(api),
+		"docs/schema/openapi.json":       description,
+		"docs/reference/log-messages.md": []byte(logs),
 	}, nil
 }
 
