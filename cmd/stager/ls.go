@@ -148,12 +148,17 @@ func (c lsCmd) buckets(ctx context.Context, log *slog.Logger) (urls []string, ok
 	return all.Registry().Buckets(ctx, at, c.options(log))
 }
 
+// bucket is a bucket, container or share as ls prints it with -o json.
+type bucket struct {
+	URL string `json:"bucket"`
+}
+
 // showBuckets prints the URLs of buckets, each on its line.
 func (c lsCmd) showBuckets(urls []string) error {
 	for _, at := range urls {
 		var err error
 		if c.structured() {
-			err = c.item(os.Stdout, map[string]string{"bucket": at})
+			err = c.item(os.Stdout, bucket{at})
 		} else {
 			_, err = fmt.Println(at)
 		}

@@ -41,33 +41,34 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	defer store.Close() // all writes are committed
 	show := newDisplay(to, log)
 	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
-	var summary any
 	if c.Commit {
-		var commit checkpoint.Commit
-		commit, err = checkpoint.PushCheckpoint(ctx, checkpoint.PushCheckpointConfig{
+		commit, err := checkpoint.PushCheckpoint(ctx, checkpoint.PushCheckpointConfig{
 			Store: store, Path: c.Src, Step: c.Step, SamplesSeen: c.SamplesSeen, Conflict: c.Conflict,
 			Stager: version, Log: log, Progress: progress,
 		})
-		summary = commit
-	} else {
-		var pushed checkpoint.PushSummary
-		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory(), Log: log})
-		summary = pushed
-	}
-	show.close()
-	if c.structured() && (err == nil || errors.As(err, new(*checkpoint.OmittedError))) {
-		return errors.Join(err, c.line(summary))
-	}
-	if err != nil {
+		show.close()
+		switch {
+		case c.structured() && pushed(err):
+			return errors.Join(err, c.line(commit))
+		case err == nil:
+			log.Info("checkpoint committed", "step", commit.Step, "files", len(commit.Files), "destination", store.Name())
+		}
 		return err
 	}
-	switch s := summary.(type) {
-	case checkpoint.Commit:
-		log.Info("checkpoint committed", "step", s.Step, "files", len(s.Files), "destination", store.Name())
-	case checkpoint.PushSummary:
-		log.Info("complete", "sent", s.Files, "bytes", backends.Size(s.Bytes), "there_already", s.Unchanged, "destination", store.Name())
+	summary, err := checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory(), Log: log})
+	show.close()
+	switch {
+	case c.structured() && pushed(err):
+		return errors.Join(err, c.line(summary))
+	case err == nil:
+		log.Info("complete", "sent", summary.Files, "bytes", backends.Size(summary.Bytes), "there_already", summary.Unchanged, "destination", store.Name())
 	}
-	return nil
+	return err
+}
+
+// pushed reports whether all files are in the store that can be saved.
+func pushed(err error) bool {
+	return err == nil || errors.As(err, new(*checkpoint.OmittedError))
 }
 
 // pushMemory returns where push records what it sent: in the user's cache directory, if there is

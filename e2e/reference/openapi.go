@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"go/types"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,7 +184,15 @@ func apiPage(p *program) (string, error) {
 		r.section(&b)
 	}
 	b.WriteString("\n## Types\n\nFields marked *optional* are absent when they are empty.\n")
-	tables, err := p.tables(typesOf(routes)...)
+	var described []*types.Named
+	for _, name := range typesOf(routes) {
+		t, err := p.named(name)
+		if err != nil {
+			return "", err
+		}
+		described = append(described, t.(*types.Named))
+	}
+	tables, err := p.tables(described...)
 	b.WriteString(tables)
 	return b.String(), err
 }

@@ -44,6 +44,10 @@ func Pages(source string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	output, err := outputPage(types)
+	if err != nil {
+		return nil, err
+	}
 	api, err := apiPage(types)
 	if err != nil {
 		return nil, err
@@ -57,6 +61,7 @@ func Pages(source string) (map[string][]byte, error) {
 		"docs/reference/urls.md":         []byte(urlsPage(line.Schemes)),
 		"docs/reference/metrics.md":      []byte(metrics),
 		"docs/reference/annotations.md":  []byte(annotationsPage()),
+		"docs/reference/output.md":       []byte(output),
 		"docs/reference/api.md":          []byte(api),
 		"docs/schema/openapi.json":       description,
 		"docs/reference/log-messages.md": []byte(logs),

@@ -119,8 +119,11 @@ func (p *program) members(named *types.Named) ([]member, error) {
 			all = append(all, below...)
 		case name == "":
 			return nil, fmt.Errorf("field %s of %s has no name for JSON", field.Name(), named)
+		case field.Type().String() == "time.Duration":
+			return nil, fmt.Errorf("field %s of %s is a number of nanoseconds in JSON; use seconds", field.Name(), named)
 		default:
 			doc := strings.TrimPrefix(docs[named.Obj().Name()+"."+field.Name()], field.Name()+" ")
+			doc = strings.TrimPrefix(doc, "are ")
 			all = append(all, member{name, doc, field.Type(), strings.Contains(options, "omit")})
 		}
 	}

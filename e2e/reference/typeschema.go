@@ -52,13 +52,11 @@ func (s *schemas) dictionary(t *types.Map) (object, error) {
 
 // named returns the schema of a type with a name.
 func (s *schemas) named(t *types.Named) (object, error) {
-	switch name := typeName(t); name {
+	switch typeName(t) {
 	case "time.Time":
 		return object{"type": "string", "format": "date-time"}, nil
 	case "plan.Bytes", "plan.Duration": // as in a plan
 		return object{"type": "string"}, nil
-	case "time.Duration":
-		return nil, fmt.Errorf("a %s is a number of nanoseconds in JSON; use seconds", name)
 	}
 	named, ok := describedStruct(t)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 )
 
 // tables returns a section with the fields of each of these types, and of those that they contain.
-func (p *program) tables(names ...string) (string, error) {
+func (p *program) tables(all ...*types.Named) (string, error) {
 	var b strings.Builder
 	var queue []*types.Named
 	queued := make(map[string]bool)
@@ -17,12 +17,8 @@ func (p *program) tables(names ...string) (string, error) {
 			queue = append(queue, t)
 		}
 	}
-	for _, name := range names {
-		t, err := p.named(name)
-		if err != nil {
-			return "", err
-		}
-		add(t.(*types.Named))
+	for _, t := range all {
+		add(t)
 	}
 	for ; len(queue) > 0; queue = queue[1:] {
 		members, err := p.table(&b, queue[0])
@@ -60,6 +56,9 @@ func (p *program) table(b *strings.Builder, t *types.Named) ([]member, error) {
 		}
 		meaning := capital(markdown(m.doc))
 		if values := constants(deref(m.of)); values != nil {
+			if meaning != "" {
+				meaning = strings.TrimSuffix(meaning, ".") + "."
+			}
 			meaning = strings.TrimSpace(meaning + " One of `" + strings.Join(values, "`, `") + "`.")
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", m.name, kind, meaning)
@@ -77,7 +76,7 @@ func structIn(t types.Type) *types.Named {
 	case *types.Map:
 		return structIn(t.Elem())
 	}
-	if named, ok := describedStruct(t); ok && typeName(named) != "plan.Bytes" {
+	if named, ok := describedStruct(t); ok {
 		return named
 	}
 	return nil
