@@ -67,6 +67,7 @@ func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if err != nil {
 		return err
 	}
+	done := watchImage(&cfg.Inject, log)
 	show := newSpinner(to, log)
 	cfg.Progress = func(now string) { show.update(moving{Phase: now}) }
 	report, err := explain.Explain(ctx, cfg)
@@ -90,7 +91,7 @@ func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	} else {
 		err = report.Text(os.Stdout)
 	}
-	if err == nil && report.Verdict.ExitCode != exitOK {
+	if err = done(err); err == nil && report.Verdict.ExitCode != exitOK {
 		err = exitError(report.Verdict.ExitCode)
 	}
 	return err
