@@ -229,6 +229,9 @@ func (d *Daemon) trainer(ctx context.Context) *trainer {
 		defer close(gone)
 		t.err = d.cfg.Child.run(d.environment())
 		d.log.Info("command exited", "code", codeOf(t.err))
+		if t.err == nil {
+			d.reportUnread()
+		}
 	}()
 	return t
 }

@@ -357,6 +357,22 @@ func (d *Daemon) windows() (open []*window.Window, more bool) {
 	return open, more
 }
 
+// reportUnread warns of windows that do not hold all shards, and from which a command that succeeded
+// took none: it may have read the files that it found in ready/, and have missed all others.
+func (d *Daemon) reportUnread() {
+	open, _ := d.windows()
+	for _, w := range open {
+		s := w.Status()
+		acknowledges := s.Release == window.ReleaseLease || s.Release == window.ReleaseUnlink
+		if !acknowledges || s.Delivered+s.Acknowledged > 0 || s.Epoch > 0 || s.Items[window.Ready]+s.Finished >= s.Positions {
+			continue
+		}
+		d.log.Warn("command acknowledged no shard, a reader that lists ready/ once misses the shards that come later",
+			"input", s.Input, "shards", s.Positions, "in_window", s.Items[window.Ready],
+			"hint", "read by stager.torch, stager.shards or stager next")
+	}
+}
+
 // environment returns the variables that give the child its paths.
 func (d *Daemon) environment() []string {
 	env := []string{"STAGER_SOCKET=" + d.cfg.Socket, "STAGER_PREEMPT=" + d.preempt()}

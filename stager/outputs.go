@@ -131,6 +131,9 @@ func (d *Daemon) Save(ctx context.Context, code int) error {
 	d.success = code == 0
 	d.mu.Unlock()
 	d.log.Info("command exited, saving outputs", "code", code)
+	if code == 0 {
+		d.reportUnread()
+	}
 	err := d.drainOutputs(ctx, checkpoint.Exit{Success: code == 0})
 	if err == nil && ctx.Err() != nil { // the caller no longer waits
 		return context.Cause(ctx)
