@@ -44,6 +44,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._webdataset import WebDataset
+    from .torch import SampleDataset
 
 
 def webdataset(input: str, **options: Any) -> WebDataset:
@@ -59,6 +60,41 @@ def webdataset(input: str, **options: Any) -> WebDataset:
     from ._webdataset import WebDataset
 
     return WebDataset(input, **options)
+
+
+def mds(input: str, *, allow_unsafe_types: bool = False, **options: Any) -> SampleDataset:
+    """Returns the samples of an input whose shards MosaicML Streaming wrote (MDS, without compression), for stager.torch.loader.
+
+    The index.json of the data set is not needed; one in the input has no samples. Samples with pickled columns need allow_unsafe_types. The
+    options are those of stager.torch.SampleDataset, except open. It imports the encodings of the package mosaicml-streaming.
+
+    >>> data = stager.torch.loader(mds("train", shuffle=1000, seed=7), batch_size=64, num_workers=4)  # doctest: +SKIP
+    """
+    import functools
+
+    from ._streaming import open_mds
+    from .torch import SampleDataset
+
+    return SampleDataset(input, open=functools.partial(open_mds, unsafe=allow_unsafe_types), **options)
+
+
+def litdata(input: str, index: str, *, allow_unsafe_types: bool = False, **options: Any) -> SampleDataset:
+    """Returns the samples of an input whose chunks LitData wrote, for stager.torch.loader.
+
+    index is the path of the data set's index.json, such as stager.staged returns: chunks do not say what their items are. One in the input
+    has no samples. Chunks must not be compressed or encrypted. Pickled items need allow_unsafe_types. The options are those of
+    stager.torch.SampleDataset, except open. It imports the serializers of the package litdata.
+
+    >>> index = stager.staged("s3://data/imagenet/index.json")  # doctest: +SKIP
+    >>> data = stager.torch.loader(litdata("train", index, shuffle=1000, seed=7), batch_size=64, num_workers=4)  # doctest: +SKIP
+    """
+    import functools
+
+    from ._streaming import litdata_config, open_litdata
+    from .torch import SampleDataset
+
+    config = litdata_config(index, unsafe=allow_unsafe_types)
+    return SampleDataset(input, open=functools.partial(open_litdata, config=config), **options)
 
 
 __all__ = [
@@ -85,6 +121,8 @@ __all__ = [
     "checkpoint",
     "commit",
     "cursor",
+    "litdata",
+    "mds",
     "preempted",
     "resume",
     "shards",

@@ -301,7 +301,8 @@ class Feed:
                 elif used:
                     partial[o.key] = spans(used)
             finished = {e: union(base.get("settled", {}).get(str(e), []), spans(done.get(e, ()))) for e in {*done, *map(int, base.get("settled", {}))}}
-            cursor = {**base, "epoch": self.epoch, "settled": {str(e): of for e, of in finished.items() if e >= self.epoch}}
+            # Another process may still be in the epoch that this one has ended.
+            cursor = {**base, "epoch": self.epoch, "settled": {str(e): of for e, of in finished.items() if e >= self.epoch - 1}}
             for gone in ("leased", "used", "again", "inOrder"):
                 cursor.pop(gone, None)
         partial = {key: of for key, of in partial.items() if key[0] >= self.epoch}
@@ -329,6 +330,8 @@ class Feed:
                 settled = {e: union(first["settled"].get(e, []), last["settled"].get(e, [])) for e in {*first["settled"], *last["settled"]}}
                 cursor = {**first, "settled": settled}
             cursors[cursor["part"]] = cursor
+        for cursor in cursors.values():
+            cursor["settled"] = {e: of for e, of in cursor["settled"].items() if int(e) >= int(cursor["epoch"])}
         self.leave()
         self.base = call(self.socket, "PUT", f"/v1/inputs/{quote(self.input)}/cursor", {}, list(cursors.values()), patience=self.patience)[2]
         self.done, self.known = {}, {}

@@ -3,21 +3,25 @@
     dataset = stager.hf.dataset("train").map(tokenize, batched=True)
     data = stager.torch.loader(dataset, batch_size=64, num_workers=4)
     trainer = Trainer(…, callbacks=[stager.hf.Callback(data=data)])
+    trainer.train(resume_from_checkpoint=stager.hf.restore("/newest", data))
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING, Any, Callable
+
+from ._checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from ._hf_callback import Callback
     from ._hf_dataset import Dataset
 
-__all__ = ["Callback", "dataset", "position"]
+__all__ = ["Callback", "dataset", "position", "restore"]
 
-_POSITION = "stager.json"
+_POSITION = "stager.json"  # in checkpoints of a Trainer before 4.42
 
 
 def __getattr__(name: str) -> Any:  # transformers is imported by those who use it
@@ -48,9 +52,26 @@ def dataset(input: str, *, read: Callable[[str], Any] | None = None, **options: 
 
 def position(path: str) -> dict[str, Any] | None:
     """Returns the data position of a checkpoint, for load_state_dict, or None."""
-    try:
-        with open(os.path.join(path, _POSITION), encoding="utf-8") as file:
-            state: dict[str, Any] = json.load(file)
-            return state
-    except FileNotFoundError:
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "trainer_state.json"), encoding="utf-8") as file:
+        for of in json.load(file).get("stateful_callbacks", {}).values():
+            for one in of if isinstance(of, list) else [of]:
+                if "stager" in one.get("attributes", {}):
+                    exported: dict[str, Any] = one["attributes"]["stager"]
+                    return exported
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(path, _POSITION), encoding="utf-8") as file:
+        state: dict[str, Any] = json.load(file)
+        return state
+    return None
+
+
+def restore(path: str, data: Any = None, *, output: str | None = None, socket: str | None = None, timeout: float = 3600.0) -> str | None:
+    """Restores the newest valid checkpoint to path, and returns path for the Trainer's resume_from_checkpoint, or None if there is none.
+
+    data, a loader of stager.torch, continues where that checkpoint stood, so TrainingArguments needs ignore_data_skip=True. See Checkpoint.restore.
+    """
+    if Checkpoint(output, socket=socket).restore(path, rewind=False, timeout=timeout) is None:
         return None
+    state = position(path)
+    if data is not None and state is not None:
+        data.load_state_dict(state)
+    return path

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import struct
 import sys
 import tarfile
 import tempfile
@@ -16,10 +17,12 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."), 
 from daemon import Fake, lines
 
 import stager
+import stager.hf
 from stager import _daemon
 from stager._feed import Item, spans, union
 from stager._formats import open_samples, open_webdataset
 from stager._order import Order, Whole
+from stager._streaming import litdata_config, open_litdata, open_mds
 
 
 class Case(unittest.TestCase):
@@ -160,6 +163,25 @@ class Batches(Case):
         seen += [s["name"] for batch in data for s in batch]
         self.assertEqual((len(seen), len(set(seen)), data.epoch), (9, 9, 1))
 
+    def test_states_of_processes_in_two_epochs_are_merged(self):
+        shards = [lines(self.dir, f"{n}.jsonl", 2) for n in range(4)]
+        fake = Fake(os.path.join(self.dir, "two.sock"), shards)
+        first, second = (stager.batches("train", 1, reader=name, socket=fake.path) for name in ("r0", "r1"))
+        passing = iter(first)
+        seen = [s["name"] for s in next(passing)]
+        seen += [s["name"] for batch in second for s in batch]  # its epoch ends, since the first one holds the rest
+        states = json.loads(json.dumps([first.state_dict(), second.state_dict()]))
+        self.assertEqual([s["cursor"]["epoch"] for s in states], [0, 1])
+        for order in (states, states[::-1]):
+            again = Fake(os.path.join(self.dir, f"again{order is states}.sock"), shards)
+            data = stager.batches("train", 1, socket=again.path)
+            data.load_state_dict(order)
+            rest = [s["name"] for batch in data for s in batch]
+            self.assertEqual(sorted(seen + rest), sorted(f"{n}.jsonl:{i}" for n in range(4) for i in range(2)))
+        for server in (fake, again):
+            self.addCleanup(server.server_close)
+            self.addCleanup(server.shutdown)
+
     def test_state_of_another_input_is_rejected(self):
         fake = self.fake(1)
         state = stager.batches("other", 1, socket=fake.path).state_dict()
@@ -249,6 +271,85 @@ class Formats(Case):
                 of = open_samples(path)
                 self.addCleanup(of.close)
                 of.load(0)
+
+
+class Streaming(Case):
+    """With the decoders of the libraries in the names that the package imports; the trainers' tests use those themselves."""
+
+    def shard(self, name, samples, columns=b""):
+        head = 4 * (len(samples) + 2)
+        offsets = [head + len(columns) + sum(map(len, samples[:n])) for n in range(len(samples) + 1)]
+        path = os.path.join(self.dir, name)
+        with open(path, "wb") as file:
+            file.write(struct.pack(f"<{len(samples) + 2}I", len(samples), *offsets) + columns + b"".join(samples))
+        return path
+
+    def setUp(self):
+        super().setUp()
+        decode = {"str": lambda b: b.decode(), "int": lambda b: struct.unpack("<q", b)[0], "pkl": bytes}
+        encodings = types.SimpleNamespace(is_mds_encoding_safe=lambda e: e != "pkl", mds_decode=lambda e, b: decode[e](b))
+        names = ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.mds")
+        modules = {**{name: types.ModuleType(name) for name in names}, "streaming.base.format.mds.encodings": encodings}
+        patch = mock.patch.dict(sys.modules, modules)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def mds(self, name="shard.00000.mds", encoding="str"):
+        columns = json.dumps({"column_names": ["id", "text"], "column_encodings": ["int", encoding], "column_sizes": [8, 0]}).encode()
+        texts = ["a", "", "ccc"]
+        return self.shard(name, [struct.pack("<I", len(t)) + struct.pack("<q", n) + t.encode() for n, t in enumerate(texts)], columns)
+
+    def test_samples_of_mds(self):
+        of = open_mds(self.mds())
+        self.assertEqual([of.load(i) for i in range(of.count)], [{"id": 0, "text": "a"}, {"id": 1, "text": ""}, {"id": 2, "text": "ccc"}])
+        self.assertEqual(open_mds("/x/index.json").count, 0)
+        of.close()
+        of = open_mds(self.mds("p.mds", "pkl"), unsafe=True)
+        self.assertEqual(of.load(2), {"id": 2, "text": b"ccc"})
+        of.close()
+
+    def test_shards_that_cannot_be_read_are_refused(self):
+        whole = self.mds()
+        with open(whole, "rb") as file:
+            body = file.read()
+        back, text = struct.pack("<3I", 1, 12, 4), struct.pack("<3I", 1, 12, 12)
+        for name, content in {"short.mds": body[:-1], "empty.mds": b"", "many.mds": b"\xff" * 8, "back.mds": back, "text.mds": text}.items():
+            with open(os.path.join(self.dir, name), "wb") as file:
+                file.write(content)
+            with self.subTest(name), self.assertRaisesRegex(stager.FormatError, f"{name} is damaged"):
+                open_mds(os.path.join(self.dir, name))
+        with self.assertRaisesRegex(stager.FormatError, "column text is pkl.*allow_unsafe_types"):
+            open_mds(self.mds("p.mds", "pkl"))
+        with self.assertRaisesRegex(stager.FormatError, "without compression"):
+            open_mds(whole + ".zstd")
+
+    def test_items_of_litdata(self):
+        loader = types.SimpleNamespace(PyTreeLoader=lambda: types.SimpleNamespace(setup=lambda *_: None, deserialize=bytes.upper))
+        modules = {name: types.ModuleType(name) for name in ("litdata", "litdata.streaming", "litdata.utilities")}
+        modules["litdata.streaming.item_loader"] = loader
+        modules["litdata.streaming.serializers"] = types.SimpleNamespace(_get_serializers=lambda _: {})
+        modules["litdata.utilities._pytree"] = types.SimpleNamespace(treespec_loads=str)
+        config = {"data_format": ["str"], "data_spec": "*", "compression": None, "item_loader": "PyTreeLoader"}
+        with mock.patch.dict(sys.modules, modules):
+            of = open_litdata(self.shard("chunk-0-0.bin", [b"ab", b"", b"c"]), litdata_config(self.index(config)))
+        self.assertEqual([of.load(i) for i in range(of.count)], [b"AB", b"", b"C"])
+        self.assertEqual(open_litdata("/x/index.json", config).count, 0)
+        of.close()
+        for wrong, words in (
+            ({"compression": "zstd"}, "without compression"),
+            ({"item_loader": "TokensLoader"}, "only chunks of"),
+            ({"data_format": ["pickle"]}, "allow_unsafe_types"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(stager.FormatError, words):
+                litdata_config(self.index({**config, **wrong}))
+        with self.assertRaisesRegex(stager.FormatError, "not an index of LitData"):
+            litdata_config(self.index(None))
+
+    def index(self, config):
+        path = os.path.join(self.dir, "index.json")
+        with open(path, "w") as file:
+            json.dump({"chunks": [], "config": config}, file)
+        return path
 
 
 class DistributedCheckpoints(Case):
@@ -341,9 +442,7 @@ class Trainer(Case):
         from stager import hf
 
         socket = os.path.join(self.dir, "s.sock")
-        with mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(TrainerCallback=object)}):
-            kind = hf.Callback
-        callback = kind("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), socket=socket)
+        callback = self.callback("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), socket=socket)
         callback.checkpoint = mock.Mock()
         args, state = types.SimpleNamespace(output_dir=self.dir), types.SimpleNamespace(global_step=3, is_world_process_zero=True)
         saved = os.path.join(self.dir, "checkpoint-3")
@@ -351,6 +450,9 @@ class Trainer(Case):
         callback.on_save(args, state, None)
         callback.checkpoint.commit.assert_called_once_with(saved, step=3, samples_seen=7)
         self.assertEqual((hf.position(saved), hf.position(self.dir)), ({"a": 1}, None))
+        self.assertEqual(self.restored(hf, saved), (saved, {"a": 1}))
+        self.assertEqual(self.restored(hf, self.dir), (self.dir, None))
+        self.assertEqual(self.restored(hf, saved, None), (None, None))
         asked = []
         for notice in (False, True, True):
             if notice:
@@ -362,6 +464,47 @@ class Trainer(Case):
                 callback.on_step_end(args, state, control)
             asked.append(control.should_save)
         self.assertEqual(asked, [False, True, False])
+
+    def callback(self, *args, exports=None, **options):
+        sys.modules.pop("stager._hf_callback", None)
+        library = types.SimpleNamespace(TrainerCallback=type("TrainerCallback", (), {}), trainer_callback=types.SimpleNamespace(ExportableState=exports))
+        with mock.patch.dict(sys.modules, {"transformers": library}):
+            return stager.hf.Callback(*args, **options)
+
+    def test_position_is_part_of_the_last_file_of_a_checkpoint(self):
+        from stager import hf
+
+        callback = self.callback("ckpt", data=types.SimpleNamespace(state_dict=lambda: {"a": 1}, samples_seen=7), exports=type("ExportableState", (), {}))
+        callback.checkpoint = mock.Mock()
+        self.assertEqual(callback.state()["attributes"], {})  # no daemon is asked before the training
+        args = types.SimpleNamespace(output_dir=self.dir)
+        state = types.SimpleNamespace(global_step=3, is_world_process_zero=True, stateful_callbacks={"Other": [{"attributes": {}}]})
+        callback.on_train_begin(args, state, None)
+        with open(os.path.join(self.dir, "trainer_state.json"), "w") as file:
+            json.dump({"stateful_callbacks": state.stateful_callbacks}, file)
+        callback.on_save(args, state, None)
+        self.assertEqual((os.listdir(self.dir), hf.position(self.dir)), (["trainer_state.json"], {"a": 1}))
+        with self.assertRaisesRegex(stager.UsageError, "leave it False"):
+            callback.from_state({})
+
+    def test_step_that_is_saved_without_its_position_is_saved_again(self):
+        callback = self.callback("ckpt", data=types.SimpleNamespace(state_dict=dict))
+        os.mkdir(os.path.join(self.dir, "checkpoint-3"))
+        args, state = types.SimpleNamespace(output_dir=self.dir), types.SimpleNamespace(global_step=3, is_world_process_zero=True)
+        callback.checkpoint = mock.Mock(**{"commit.side_effect": [stager.RejectedError("other content"), True]})
+        with mock.patch("time.sleep"):
+            callback.on_save(args, state, None)
+        self.assertEqual(callback.checkpoint.commit.call_count, 2)
+        callback.checkpoint.commit.side_effect = stager.RejectedError("other content")
+        with mock.patch("time.sleep"), mock.patch("time.monotonic", side_effect=[0.0, 1.0, 121.0]), self.assertRaises(stager.RejectedError):
+            callback.on_save(args, state, None)
+
+    def restored(self, hf, path, answer=types.MappingProxyType({"step": 3})):
+        data = mock.Mock(**{"load_state_dict.return_value": None})
+        with mock.patch.object(stager.Checkpoint, "restore", return_value=answer):
+            result = hf.restore(path, data, output="ckpt")
+        calls = data.load_state_dict.call_args_list
+        return result, calls[0][0][0] if calls else None
 
 
 if __name__ == "__main__":
