@@ -22,33 +22,50 @@ type node struct {
 	cmd         *exec.Cmd
 }
 
+// node has a window for all shards.
 func (l *lab) node(saves string) *node {
+	l.t.Helper()
+	return l.nodeOf(saves, count)
+}
+
+// nodeOf has a window for a number of shards.
+func (l *lab) nodeOf(saves string, shards int) *node {
 	l.t.Helper()
 	dir, err := os.MkdirTemp("", "node-") // a socket's path must be short
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	n := &node{l: l, dir: dir, saves: saves, socket: filepath.Join(dir, "s.sock")}
+	info, err := os.Stat(filepath.Join(l.shards, "digits-000.tar"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
 metadata: {name: digits}
 spec:
   inputs:
-  - {name: train, source: "%s", path: %s/data, mode: window, window: {size: 4Mi}, order: {by: shuffle, seed: 17, epochs: %d}}
+  - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
   outputs:
   - {name: ckpt, path: %s/out, destination: "%s", keep: {last: 2}}
-`, l.url, dir, epochs, dir, saves)
+`, l.url, dir, info.Size()*int64(shards), epochs, dir, saves)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}
-	n.cmd = exec.Command(l.stager, "run", "-f", filepath.Join(dir, "plan.yaml"), "--socket", n.socket)
-	n.cmd.Env = append(os.Environ(), l.store...)
-	n.cmd.Stderr = l.t.Output()
-	if err := n.cmd.Start(); err != nil {
-		l.t.Fatal(err)
-	}
+	n.start()
 	l.t.Cleanup(n.destroy)
 	return n
+}
+
+// start starts its stager.
+func (n *node) start() {
+	n.l.t.Helper()
+	n.cmd = exec.Command(n.l.stager, "run", "-f", filepath.Join(n.dir, "plan.yaml"), "--socket", n.socket)
+	n.cmd.Env = append(os.Environ(), n.l.store...)
+	n.cmd.Stderr = n.l.t.Output()
+	if err := n.cmd.Start(); err != nil {
+		n.l.t.Fatal(err)
+	}
 }
 
 // destroy leaves nothing of the machine.

@@ -1,0 +1,219 @@
+package pytorch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/conformance/live"
+)
+
+// frameworksVariable names a Python with torch, torchdata, transformers, accelerate and lightning.
+const frameworksVariable = "STAGER_FRAMEWORKS_PYTHON"
+
+// line is a line that an example of examples/train prints after each step.
+type line struct {
+	Rank    int     `json:"rank"`
+	Step    int     `json:"step"`
+	Loss    float64 `json:"loss"`
+	Samples []int   `json:"samples"`
+}
+
+// kill is what gets a SIGKILL when the training has reached a step: trainer, child (the last
+// process that the trainer started: a worker, or a rank of torchrun), or stager.
+type kill struct {
+	what string
+	step int
+}
+
+// fit runs an example until it succeeds, and returns the lines of the steps that count: those
+// after the newest checkpoint that a killed run had saved come again.
+func (n *node) fit(t *testing.T, args []string, kills ...kill) (steps map[int]map[int]line) {
+	t.Helper()
+	steps = make(map[int]map[int]line) // by rank
+	for {
+		due := len(kills)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // torchrun starts all again after each kill
+		t.Cleanup(cancel)
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Env = append(n.l.command(n.socket).Env, "STAGER_BINARY="+n.l.stager, "GLOO_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1")
+		cmd.Env = append(cmd.Env, n.l.store...)
+		cmd.Stderr = t.Output()
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var l line
+			_, text, _ := strings.Cut(lines.Text(), "{") // torchrun puts the rank before it
+			if json.Unmarshal([]byte("{"+text), &l) != nil || l.Step == 0 {
+				continue // a framework printed it
+			}
+			of := steps[l.Rank]
+			if of == nil {
+				of = make(map[int]line)
+				steps[l.Rank] = of
+			}
+			maps.DeleteFunc(of, func(step int, _ line) bool { return step > l.Step })
+			of[l.Step] = l
+			if len(kills) > 0 && l.Step >= kills[0].step {
+				n.strike(t, kills[0].what, cmd.Process.Pid)
+				kills = kills[1:]
+			}
+		}
+		err = cmd.Wait()
+		if exit := new(exec.ExitError); errors.As(err, &exit) && len(kills) < due {
+			continue
+		}
+		if err != nil || len(kills) > 0 {
+			t.Fatalf("%v ended with %v, and %d kills were still due", args, err, len(kills))
+		}
+		return steps
+	}
+}
+
+// strike kills a part of a training whose first process is pid.
+func (n *node) strike(t *testing.T, what string, pid int) {
+	t.Helper()
+	switch what {
+	case "stager":
+		_ = n.cmd.Process.Kill()
+		_ = n.cmd.Wait() // killed
+		n.start()
+		return
+	case "child":
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		var children []byte
+		for _, list := range lists {
+			of, _ := os.ReadFile(list) // the thread has ended
+			children = append(children, of...)
+		}
+		if _, scanned := fmt.Sscan(lastWord(string(children)), &pid); err != nil || scanned != nil {
+			t.Fatalf("process %d has no children: %v, %v", pid, err, scanned)
+		}
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lastWord(of string) string {
+	words := strings.Fields(of)
+	if len(words) == 0 {
+		return ""
+	}
+	return words[len(words)-1]
+}
+
+// eachUsed fails the test unless each sample was used once in each epoch.
+func eachUsed(t *testing.T, steps map[int]map[int]line) {
+	t.Helper()
+	times := make(map[int]int)
+	for _, of := range steps {
+		for _, l := range of {
+			for _, sample := range l.Samples {
+				times[sample]++
+			}
+		}
+	}
+	wrong := 0
+	for sample := range samples {
+		if times[sample] != epochs {
+			wrong++
+		}
+	}
+	if wrong > 0 || len(times) != samples {
+		t.Errorf("got %d samples, of them %d not %d times, want each of %d in each epoch", len(times), wrong, epochs, samples)
+	}
+}
+
+// Two ranks train with DDP, while a rank, a worker's shards and stager are lost: torchrun starts all
+// again at the newest checkpoint, and each sample is used once in each epoch.
+func TestExampleOfDDPUsesSamplesOnce(t *testing.T) {
+	l := newLab(t)
+	n := l.nodeOf("s3://digits/ddp/", count/3)
+	args := []string{l.trainer.Python, "-B", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "--max_restarts", "9"}
+	// Without -r and -t, torchrun of PyTorch 1.13 fails on Python 3.11.
+	args = append(args, "-r", "1", "-t", "1", "--log_dir", t.TempDir(), "../../examples/train/webdataset_ddp.py", n.dir+"/newest")
+	steps := n.fit(t, args, kill{"child", 25}, kill{"stager", 50}, kill{"child", 70})
+	eachUsed(t, steps)
+	var losses [2]float64 // of the first and last ten steps
+	last := slices.Max(slices.Collect(maps.Keys(steps[0])))
+	for step := 1; step <= 10; step++ {
+		losses[0] += steps[0][step].Loss + steps[1][step].Loss
+		losses[1] += steps[0][last+1-step].Loss + steps[1][last+1-step].Loss
+	}
+	if losses[1] > losses[0]/2 {
+		t.Errorf("the sum of ten losses went from %.3f to %.3f: nothing was learnt", losses[0], losses[1])
+	}
+}
+
+// Trainers of frameworks are killed, as are their workers and stager. Started again they restore the
+// newest checkpoint, and each step has the samples and the loss of a run that nobody disturbed.
+func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
+	python := os.Getenv(frameworksVariable)
+	if python == "" {
+		live.Require(t, "trainers", errors.New(frameworksVariable+" names no Python with torchdata, transformers, accelerate and lightning"))
+	}
+	l := newLab(t)
+	for _, example := range []string{"torch_dcp", "hf_trainer", "lightning_fit"} {
+		t.Run(example, func(t *testing.T) {
+			own := *l
+			own.t = t
+			run := func(saves string, kills ...kill) map[int]map[int]line {
+				n := own.nodeOf("s3://digits/"+example+saves, count/3)
+				defer n.destroy()
+				return n.fit(t, []string{python, "-B", "../../examples/train/" + example + ".py", n.dir + "/out", n.dir + "/newest"}, kills...)
+			}
+			want := run("-calm/")
+			eachUsed(t, want)
+			kills := []kill{{"trainer", 25}, {"child", 48}, {"stager", 70}, {"trainer", 131}, {"child", 155}}
+			got := run("/", kills...)
+			eachUsed(t, got)
+			for _, step := range slices.Sorted(maps.Keys(want[0])) {
+				if !reflect.DeepEqual(got[0][step], want[0][step]) {
+					t.Fatalf("got step %d as %+v, want it as in a run without kills: %+v", step, got[0][step], want[0][step])
+				}
+			}
+			t.Logf("%d steps after %d kills have the samples and losses of a run without", len(want[0]), len(kills))
+		})
+	}
+}
+
+// The examples are short, and of their lines at most three speak of stager.
+func TestExamplesOfTrainingAreShort(t *testing.T) {
+	files, err := filepath.Glob("../../examples/train/*.py")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	uses := regexp.MustCompile(`(?m)^ .*\bstager\.|^[^i"\n].*\bstager\.`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(text), "\n"); got > 60 {
+			t.Errorf("%s has %d lines, want at most 60", file, got)
+		}
+		_, code, _ := strings.Cut(string(text)[3:], `"""`)
+		if found := uses.FindAllString(code, -1); len(found) == 0 || len(found) > 3 {
+			t.Errorf("%s has %d lines of stager, want three at most:\n%s", file, len(found), strings.Join(found, "\n"))
+		}
+	}
+}
