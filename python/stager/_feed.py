@@ -83,6 +83,7 @@ class Feed:
         self.number = 0  # of the pass
         self.items: list[_Open] = []  # of this pass
         self.open: dict[Key, _Open] = {}
+        self.acks: dict[str, Shard] = {}  # by lease, that are being acknowledged
         self.ended, self.active = False, False
         self.failure: StagerError | None = None
         self.pending: collections.deque[list[Tag]] = collections.deque()  # of the batches that were requested and not used
@@ -133,7 +134,7 @@ class Feed:
                 if self.ended:
                     return None
                 self.leasing = True
-            shard, failure = None, None
+            shard, failure, again = None, None, False
             try:
                 shard = self._lease(number)
             except StagerError as err:
@@ -146,11 +147,13 @@ class Feed:
                 if self.number == number and self.active:
                     self.failure = failure
                     self.ended = shard is None and failure is None
-                    if shard is not None:
+                    again = shard is not None and shard.position in self.done.get(shard.epoch, ())
+                    if shard is not None and not again:
                         self._add(shard)
-                    continue
-            if shard is not None:  # the pass was left meanwhile
-                self._end(shard.lease, "return", shard)
+                    if not again:
+                        continue
+            if shard is not None:  # the pass was left meanwhile, or its lease had ended before its acknowledgement came, and all its samples were used
+                self._end(shard.lease, "ack" if again else "return", shard)
 
     def _end(self, lease: str, verb: str, shard: Shard) -> None:
         with self.acking:
@@ -194,8 +197,9 @@ class Feed:
         return None
 
     def _rebind(self) -> None:
-        for o in list(self.open.values()):
-            self.leaser.rebind(o.lease, o.shard)
+        held = {**self.acks, **{o.lease: o.shard for o in list(self.open.values())}}
+        for lease, shard in held.items():  # the daemon returns those that it hears nothing of
+            self.leaser.rebind(lease, shard)
 
     def yielded(self, tags: list[Tag]) -> None:
         """Notes the samples of the batch that the trainer gets."""
@@ -211,9 +215,13 @@ class Feed:
             finished = self._mark(tags, {o.number: o for o in self.open.values()})
             for o in finished:
                 self.done.setdefault(o.key[0], set()).add(o.key[1])
-                del self.open[o.key]
+                self.acks[o.lease] = self.open.pop(o.key).shard
+        self._ack(finished)
+
+    def _ack(self, finished: list[_Open]) -> None:
         for o in finished:
             self._end(o.lease, "ack", o.shard)
+            self.acks.pop(o.lease, None)
 
     @staticmethod
     def _mark(tags: list[Tag], of: dict[int, _Open]) -> list[_Open]:
@@ -248,11 +256,11 @@ class Feed:
             rest, self.active = list(self.open.values()), False
             for o in rest:
                 self.done.setdefault(o.key[0], set()).add(o.key[1])
+                self.acks[o.lease] = o.shard
             self.open = {}
             self.epoch += 1
             self.cond.notify_all()
-        for o in rest:
-            self._end(o.lease, "ack", o.shard)
+        self._ack(rest)
 
     def leave(self) -> None:
         """Ends a pass early. The next pass continues in this epoch, with the samples that were not used."""

@@ -182,6 +182,28 @@ class Batches(Case):
             self.addCleanup(server.server_close)
             self.addCleanup(server.shutdown)
 
+    def test_shard_whose_acknowledgement_was_lost_is_not_used_again(self):
+        fake, seen = self.fake(2, 2, 2), []
+        for batch in stager.batches("train", 2, socket=fake.path):
+            seen += [s["name"] for s in batch]
+            if len(seen) == 2:  # the daemon forgets the lease, and delivers its shard once more
+                fake.waiting.insert(0, fake.leased.pop("l0"))
+        self.assertEqual((len(seen), len(set(seen)), sorted(fake.acked)), (6, 6, [0, 1, 2]))
+
+    def test_shards_that_are_being_acknowledged_keep_their_leases_when_the_daemon_restarts(self):
+        data, rebound = stager.batches("train", 2, socket=self.fake(2, 3).path), []
+        feed, end = data._feed, data._feed.acker.end_lease
+
+        def acknowledge(lease, *more):
+            before = len(rebound)
+            feed._rebind()
+            self.assertIn(lease, rebound[before:])
+            end(lease, *more)
+
+        with mock.patch.object(feed.acker, "end_lease", acknowledge), mock.patch.object(feed.leaser, "rebind", lambda lease, _: rebound.append(lease)):
+            self.assertEqual(sum(map(len, data)), 5)
+        self.assertEqual((sorted(set(rebound)), feed.acks), (["l0", "l1"], {}))
+
     def test_state_of_another_input_is_rejected(self):
         fake = self.fake(1)
         state = stager.batches("other", 1, socket=fake.path).state_dict()
