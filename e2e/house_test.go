@@ -174,7 +174,7 @@ func TestProtocolsAreImportedByTheRegistryAlone(t *testing.T) {
 			protocols = slices.DeleteFunc(p.Imports, func(path string) bool { return !strings.HasPrefix(path, module+"backends/") })
 		}
 	}
-	for _, name := range []string{"az", "file", "gs", "hdfs", "hf", "http", "nfs", "oss", "s3", "sftp", "smb"} {
+	for _, name := range []string{"az", "file", "ftp", "gs", "hdfs", "hf", "http", "nfs", "oss", "s3", "sftp", "smb"} {
 		if !slices.Contains(protocols, module+"backends/"+name) {
 			t.Errorf("the registry does not import backends/%s", name)
 		}

@@ -132,6 +132,7 @@ var real = struct {
 	nfs  shared[*servers.Ganesha]
 	hdfs shared[*servers.HDFS]
 	sftp shared[*servers.SSHD]
+	ftp  shared[*servers.FTP]
 }{
 	ceph: shared[*servers.Ceph]{begin: func(ctx context.Context) (*servers.Ceph, error) {
 		return servers.StartCeph(ctx, servers.CephOptions{Buckets: []string{"test"}, Versions: []string{"versions"}})
@@ -151,6 +152,9 @@ var real = struct {
 	sftp: shared[*servers.SSHD]{begin: func(ctx context.Context) (*servers.SSHD, error) {
 		return servers.StartSSHD(ctx, servers.SSHDOptions{})
 	}},
+	ftp: shared[*servers.FTP]{begin: func(ctx context.Context) (*servers.FTP, error) {
+		return servers.StartFTP(ctx, servers.FTPOptions{Kind: servers.ProFTPD, TLS: true})
+	}},
 }
 
 func samba(mode servers.SambaMode) *shared[*servers.Samba] {
@@ -161,7 +165,7 @@ func samba(mode servers.SambaMode) *shared[*servers.Samba] {
 
 // closeReal ends those that were started.
 func closeReal() error {
-	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close(), real.sftp.close())
+	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close(), real.sftp.close(), real.ftp.close())
 	for _, s := range real.smb {
 		err = errors.Join(err, s.close())
 	}
@@ -184,6 +188,8 @@ func whyNot(name string) (known bool, why error) {
 		return true, real.hdfs.had()
 	case "sftp":
 		return true, real.sftp.had()
+	case "ftp":
+		return true, real.ftp.had()
 	}
 	return false, nil
 }

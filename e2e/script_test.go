@@ -129,6 +129,7 @@ func params() testscript.Params {
 			"web":      webCmd,
 			"ceph":     cephCmd,
 			"sftp":     sftpCmd,
+			"ftp":      ftpCmd,
 			"smb":      smbCmd,
 			"nfs":      nfsCmd,
 			"hdfs":     hdfsCmd,

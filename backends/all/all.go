@@ -5,9 +5,12 @@
 package all
 
 import (
+	"slices"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/az"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/ftp"
 	"github.com/stager-dev/stager/backends/gs"
 	"github.com/stager-dev/stager/backends/hdfs"
 	"github.com/stager-dev/stager/backends/hf"
@@ -21,7 +24,7 @@ import (
 
 // Registry returns a registry of all protocols.
 func Registry() *backends.Registry {
-	return backends.NewRegistry(append(append(http.Schemes(), az.Schemes()...),
+	return backends.NewRegistry(append(slices.Concat(http.Schemes(), az.Schemes(), ftp.Schemes()),
 		file.Scheme(),
 		gs.Scheme(),
 		hdfs.Scheme(),

@@ -14,7 +14,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/crypto/bcrypt"
 	"golang.org/x/crypto/ssh"
@@ -39,7 +38,7 @@ type SSHD struct {
 	Dir      string // for files
 	Full     string // a directory of 4 MiB, or ""
 
-	daemon
+	forking
 	root string // of the unpacked packages
 	temp *temp
 }
@@ -199,43 +198,6 @@ func (s *SSHD) command() *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+strings.Join(libraries(s.root), ":"))
 	return cmd
-}
-
-// Kill ends the server and all its connections, which have process groups of their own.
-func (s *SSHD) Kill() error { return errors.Join(s.signalAll(syscall.SIGKILL), s.daemon.Kill()) }
-
-// Freeze keeps the server and its connections from responding, until Thaw.
-func (s *SSHD) Freeze() error { return errors.Join(s.daemon.Freeze(), s.signalAll(syscall.SIGSTOP)) }
-
-// Thaw ends Freeze.
-func (s *SSHD) Thaw() error { return errors.Join(s.signalAll(syscall.SIGCONT), s.daemon.Thaw()) }
-
-// signalAll sends a signal to all descendants of the server.
-func (s *SSHD) signalAll(signal syscall.Signal) (err error) {
-	if s.process == nil {
-		return nil
-	}
-	for _, pid := range descendants(s.process.cmd.Process.Pid) {
-		if kerr := syscall.Kill(pid, signal); kerr != nil && !errors.Is(kerr, syscall.ESRCH) {
-			err = errors.Join(err, kerr)
-		}
-	}
-	return err
-}
-
-// descendants are the children of a process, their children, and so on.
-func descendants(pid int) (all []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is good
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // a thread that has ended has none
-		for _, field := range strings.Fields(string(text)) {
-			var child int
-			if _, err := fmt.Sscan(field, &child); err == nil {
-				all = append(append(all, child), descendants(child)...)
-			}
-		}
-	}
-	return all
 }
 
 // Env are the variables by which stager and tests find the server.

@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp, "ftp": ftp}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -189,6 +189,18 @@ func sftp(flags *flag.FlagSet) starter {
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartSSHD(ctx, opts))
+	}
+}
+
+func ftp(flags *flag.FlagSet) starter {
+	var opts servers.FTPOptions
+	flags.StringVar((*string)(&opts.Kind), "kind", string(servers.Vsftpd), "vsftpd or proftpd")
+	flags.BoolVar(&opts.TLS, "tls", false, "demand TLS, with an authority made for the day")
+	flags.IntVar(&opts.Conns, "conns", 0, "how many connections it accepts; 0: as many as come")
+	flags.StringVar(&opts.Dir, "dir", "", "what it serves; empty: a directory that goes when the server ends")
+	return func(ctx context.Context, log io.Writer) (server, error) {
+		opts.Log = log
+		return obeying(servers.StartFTP(ctx, opts))
 	}
 }
 
