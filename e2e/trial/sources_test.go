@@ -1,0 +1,50 @@
+package trial
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// Two readers take 40 shards through a window over each server that is only read. The server is
+// killed, and comes back.
+func TestWindowLosesNothingOverFTP(t *testing.T) {
+	binary, how := build(t), theOutage()
+	for name, opts := range map[string]servers.FTPOptions{
+		"vsftpd": {Kind: servers.Vsftpd}, "proftpd-tls": {Kind: servers.ProFTPD, TLS: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := servers.StartFTP(t.Context(), opts)
+			live.Require(t, "ftp", err)
+			t.Cleanup(func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			const count, size = 40, 256 << 10
+			digests, err := PackNoise(f.Dir, count, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, died := store{Server: f, url: f.URL}, false
+			_, log := s.window(t, binary, "", shards{count, size, digests}, Config{
+				Readers: 2, Pace: 20 * time.Millisecond,
+				During: func(acked, total int) error {
+					if died || acked < total/2 {
+						return nil
+					}
+					died = true
+					_, err := s.goAway(t.Context(), how.away)
+					return err
+				},
+			})
+			if !died {
+				t.Error("the server was not killed")
+			}
+			wasAway(t, log)
+		})
+	}
+}
