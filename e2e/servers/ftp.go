@@ -61,6 +61,9 @@ var ftpPackages = map[FTPKind][]string{
 // StartFTP starts an FTP server on a free port of this machine and returns when it takes
 // connections.
 func StartFTP(ctx context.Context, opts FTPOptions) (f *FTP, err error) {
+	if err := needsRoot("ftp"); err != nil { // for users of its own, and to confine them to the directory
+		return nil, err
+	}
 	opts.Kind = cmp.Or(opts.Kind, Vsftpd)
 	f = &FTP{Dir: opts.Dir, opts: opts}
 	if f.root, err = unpackedAt(ftpPackages[opts.Kind]); err != nil {

@@ -60,6 +60,9 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		_, err := Unpack(ctx, progress, sshdPackages...)
 		return err
 	case "ftp":
+		if err := needsRoot(protocol); err != nil {
+			return err
+		}
 		for _, packages := range ftpPackages {
 			if _, err := Unpack(ctx, progress, packages...); err != nil {
 				return err
