@@ -95,3 +95,22 @@ func TestNextOrderIsKnownAfterARewind(t *testing.T) {
 		}
 	})
 }
+
+// While the order of the next epoch was being computed, a reader that waited for the last shards of
+// this epoch, which others held, was reported to wait for the store.
+func TestNextOrderIsNotWhatReadersWaitFor(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 2})
+		b.async = true
+		b.step()
+		if len(b.pending) != 2 || !b.ordering {
+			t.Fatalf("%d pieces of work are under way (ordering: %t), want the fetch and the order of epoch 1", len(b.pending), b.ordering)
+		}
+		b.arrive(0) // the fetch
+		b.step()
+		b.must(b.lease("one"))
+		if _, err := b.lease("two"); !b.ordering || !isWait(err, CauseReaders) {
+			t.Errorf("got %v (ordering: %t), want to wait for readers while the order is computed", err, b.ordering)
+		}
+	})
+}

@@ -187,8 +187,9 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return CauseBackend
 	}
 	a, more := w.nextLocked()
+	_, known := w.orders[w.low.epoch]
 	switch {
-	case w.ordering && !more:
+	case w.ordering && !more && !known: // that of the next epoch makes nobody wait
 		return CauseBackend
 	case !more && w.growth.asking:
 		return w.cfg.Waits()
