@@ -53,7 +53,7 @@ func (m *member) noteWritingLocked(l group.Local, print string, files []local) {
 		delete(m.counted, slices.Min(slices.Collect(maps.Keys(m.counted))))
 	}
 	if err := m.writeHome(); err != nil {
-		m.u.log.Warn("a writing of cannot record a step on the volume", "step", l.Step, "error", err)
+		m.u.log.Warn("cannot record a writing of a step on the volume", "step", l.Step, "error", err)
 	}
 }
 
