@@ -19,37 +19,6 @@ import (
 // kinds are the flags of the real servers.
 var kinds = [][]string{{"-kind=vsftpd"}, {"-kind=proftpd"}, {"-kind=vsftpd", "-tls"}, {"-kind=proftpd", "-tls"}}
 
-// plant writes the files of planting into a directory of its own below that of a server, and returns
-// the directory.
-func plant(t *testing.T, server *live.Server) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(server.Env["FTP_DIR"], "t-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // the server has another user
-		t.Fatal(err)
-	}
-	for key, size := range planting {
-		path := filepath.Join(dir, key)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, conformance.ContentsOf(key, size).Bytes(), began)
-	}
-	return dir
-}
-
-func write(t *testing.T, path string, contents []byte, at time.Time) {
-	t.Helper()
-	if err := os.WriteFile(path, contents, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // openLive opens a directory of a real server.
 func openLive(t *testing.T, server *live.Server, dir string) *backends.Store {
 	t.Helper()
@@ -72,7 +41,7 @@ func TestReadingHalfOfContractOnRealServers(t *testing.T) {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			t.Parallel()
 			server := live.Start(t, "ftp", flags...)
-			dir := plant(t, server)
+			dir := live.Plant(t, server.Env["FTP_DIR"], planting, began)
 			for link, target := range map[string]string{"link": "big.bin", "dead": "nowhere", "dir": "a", "ü/up": ".."} {
 				if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 					t.Fatal(err)
@@ -102,7 +71,7 @@ func TestReadingHalfOfContractOnRealServers(t *testing.T) {
 				}
 			}
 			big := objects[slices.IndexFunc(objects, func(obj backends.Object) bool { return obj.Key == "big.bin" })]
-			write(t, filepath.Join(dir, "big.bin"), make([]byte, big.Size), began.Add(time.Hour))
+			live.PlantFile(t, filepath.Join(dir, "big.bin"), make([]byte, big.Size), began.Add(time.Hour))
 			if _, err := store.ReadRange(t.Context(), big, 0, 10, make(memory, 10), nil); backends.KindOf(err) != backends.Changed {
 				t.Errorf("reading an old version: got %v, want kind changed", err)
 			}
@@ -117,8 +86,8 @@ func TestLineBreaksInNamesOnRealServers(t *testing.T) {
 		for name, broken := range map[string]string{"LF": "a\nb", "CR": "a\rb", "an entry": "a\n-rw-r--r-- 1 0 0 5 Nov 26 18:00 ..", "not UTF-8": "a\xffb"} {
 			t.Run(flags[0]+" "+name, func(t *testing.T) {
 				server := live.Start(t, "ftp", flags...)
-				dir := plant(t, server)
-				write(t, filepath.Join(dir, broken), []byte("x"), began)
+				dir := live.Plant(t, server.Env["FTP_DIR"], planting, began)
+				live.PlantFile(t, filepath.Join(dir, broken), []byte("x"), began)
 				var err error
 				for _, err = range openLive(t, server, dir).List(t.Context(), "") {
 				}
@@ -135,7 +104,7 @@ func TestReadsSurviveDeathOfRealServers(t *testing.T) {
 	for _, flags := range kinds[1:3] {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			server := live.Start(t, "ftp", flags...)
-			store := openLive(t, server, plant(t, server))
+			store := openLive(t, server, live.Plant(t, server.Env["FTP_DIR"], planting, began))
 			obj, err := store.Stat(t.Context(), "big.bin")
 			if err != nil {
 				t.Fatal(err)

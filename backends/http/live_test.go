@@ -2,7 +2,6 @@ package http
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,42 +13,11 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// plant writes the objects of tree into a directory of its own below that of a server, and returns
-// the directory's name.
-func plant(t *testing.T, server *live.Server) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(server.Env["WEB_DIR"], "t-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // the server has another user
-		t.Fatal(err)
-	}
-	for key, size := range tree {
-		path := filepath.Join(dir, key)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, conformance.ContentsOf(key, size).Bytes(), began)
-	}
-	return filepath.Base(dir)
-}
-
-func write(t *testing.T, path string, contents []byte, at time.Time) {
-	t.Helper()
-	if err := os.WriteFile(path, contents, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestReadingHalfOfContractOnRealServers(t *testing.T) {
 	for _, kind := range []string{"nginx", "nginx-json", "apache", "python"} {
 		t.Run(kind, func(t *testing.T) {
 			server := live.Start(t, "http", "-kind="+kind)
-			dir := plant(t, server)
+			dir := filepath.Base(live.Plant(t, server.Env["WEB_DIR"], tree, began))
 			open := func(t *testing.T) *backends.Store {
 				store, err := backends.NewRegistry(Schemes()...).Open(t.Context(), server.Env["WEB"]+"/"+dir+"/data/", backends.Options{})
 				if err != nil {
@@ -75,7 +43,7 @@ func TestReadingHalfOfContractOnRealServers(t *testing.T) {
 			}
 
 			big := objects[slices.IndexFunc(objects, func(obj backends.Object) bool { return obj.Key == "big.bin" })]
-			write(t, filepath.Join(server.Env["WEB_DIR"], dir, "data/big.bin"), make([]byte, big.Size), began.Add(time.Hour))
+			live.PlantFile(t, filepath.Join(server.Env["WEB_DIR"], dir, "data/big.bin"), make([]byte, big.Size), began.Add(time.Hour))
 			if _, err := store.ReadRange(t.Context(), big, 0, 10, make(memory, 10), nil); backends.KindOf(err) != backends.Changed {
 				t.Errorf("reading an old version: got %v, want kind changed", err)
 			}
@@ -88,7 +56,7 @@ func TestReadsSurviveDeathOfRealServers(t *testing.T) {
 	for _, kind := range []string{"nginx", "apache", "python"} {
 		t.Run(kind, func(t *testing.T) {
 			server := live.Start(t, "http", "-kind="+kind)
-			dir := plant(t, server)
+			dir := filepath.Base(live.Plant(t, server.Env["WEB_DIR"], tree, began))
 			store, err := backends.NewRegistry(Schemes()...).Open(t.Context(), server.Env["WEB"]+"/"+dir+"/", backends.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -196,7 +196,7 @@ func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
 	}
 }
 
-// The examples are short, and of their lines at most three speak of stager.
+// The examples are short, and at most three of their lines name stager.
 func TestExamplesOfTrainingAreShort(t *testing.T) {
 	files, err := filepath.Glob("../../examples/train/*.py")
 	if err != nil || len(files) == 0 {
