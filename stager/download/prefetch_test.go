@@ -386,21 +386,27 @@ func TestPrefetchSurvivesBadStores(t *testing.T) {
 	})
 }
 
+// Of two workers one meets the error, and the other stalls five files later until it is canceled. So
+// no more than the 24 other files before that can be finished, however late the error is noticed.
+// Without the stall this test failed once on a busy machine: 49 of 50 files were there before the
+// worker that had met the error ran again.
 func TestPrefetchStopsAtFirstErrorAndKeepsFinishedFiles(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	for i := range 50 {
 		s.Generate(fmt.Sprintf("%02d", i), 10)
 	}
 	s.faults.AddFor(conformance.Read, "20", conformance.Fail(backends.Permission))
+	s.faults.AddFor(conformance.Read, "25", conformance.Stall(0))
 	dir := t.TempDir()
 	sum, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, Parallel: 2})
 	if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "mem://test/data 20") {
 		t.Errorf("got %v, want kind Permission that names the object", err)
 	}
-	if sum.Files < 10 || sum.Files > 40 {
-		t.Errorf("%d of 50 files were fetched before it ended, want about 20", sum.Files)
+	if sum.Files < 19 || sum.Files > 24 {
+		t.Errorf("%d of 50 files were fetched before it ended, want 19 to 24", sum.Files)
 	}
-	again, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
+	whole := backends.NewStore(s.Backend, "mem://test/data", backends.Options{})
+	again, err := Prefetch(t.Context(), Config{Store: whole, Dir: dir})
 	if err != nil || again.WarmFiles != sum.Files {
 		t.Errorf("then %d files are warm (%v), want %d", again.WarmFiles, err, sum.Files)
 	}
