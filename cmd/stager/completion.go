@@ -139,6 +139,7 @@ func completionPlace(root *kong.Node, words []string) placeToComplete {
 			if f := flagOf(at.node, name); f != nil && !f.IsBool() && !hasValue {
 				at.flag = f
 			}
+		case child != nil && child.Name == "help": // commands follow
 		case child != nil:
 			at.node = child
 		default:

@@ -24,6 +24,8 @@ func TestCompletion(t *testing.T) {
 		{"res", "restore"},
 		{"comp", "completion"}, // "complete" is for scripts
 		{"manifests w", "webhook"},
+		{"help res", "restore"},
+		{"help manifests w", "webhook"},
 		{"ls --retr", "--retry-for"},
 		{"ls --log-lev", "--log-level"},
 		{"ls --output ", "table json yaml"},

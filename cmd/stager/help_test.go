@@ -39,3 +39,28 @@ func TestHelpFitsAScreen(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownHelpTopics(t *testing.T) {
+	root := parser(t, new(cli)).Model.Node
+	for topic, want := range map[string]string{
+		"":                   "",
+		"prefetch":           "",
+		"pai convert":        "",
+		"prefetch --include": "",
+		"prefetch x":         `there is no command "prefetch x", did you mean "stager help prefetch"?`,
+		"prefetcj":           `there is no command "prefetcj", did you mean "stager help prefetch"?`,
+		"nothing-like-it":    `there is no command "nothing-like-it", did you mean "stager help"?`,
+		"pai conver":         `there is no command "pai conver", did you mean "stager help pai convert"?`,
+		"pai x y":            `there is no command "pai x", did you mean "stager help pai convert"?`,
+		"manifests webhok":   `there is no command "manifests webhok", did you mean "stager help manifests webhook"?`,
+		"manifests x":        `there is no command "manifests x", did you mean "stager help manifests"?`,
+	} {
+		got := ""
+		if err := unknownTopic(root, strings.Fields(topic)); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("stager help %s: got %q, want %q", topic, got, want)
+		}
+	}
+}

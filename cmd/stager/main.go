@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/alecthomas/kong"
 )
@@ -20,30 +19,20 @@ var version, commit, image = "dev", "", ""
 func main() {
 	spareMemory()
 	limitMemory()
-	os.Exit(run(argsOf(os.Args)))
-}
-
-// krmName is a binary name that means "stager krm": kustomize before 5.6 passes no arguments to a
-// function.
-const krmName = "stager-krm"
-
-// argsOf returns the arguments of a command line. words[0] is the name of the binary.
-func argsOf(words []string) []string {
-	switch {
-	case filepath.Base(words[0]) == krmName:
-		return append([]string{"krm"}, words[1:]...)
-	case len(words) > 1 && words[1] == "help":
-		return append(words[2:], "--help")
-	}
-	return words[1:]
+	os.Exit(run(os.Args))
 }
 
 // run is main, but returns an exit code.
-func run(args []string) int {
+func run(words []string) int {
 	var c cli
 	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
-	command, err := parser.Parse(args)
+	if topic, ok := askedForHelp(words); ok {
+		if err := unknownTopic(parser.Model.Node, topic); err != nil {
+			return report(os.Stderr, &usageError{err})
+		}
+	}
+	command, err := parser.Parse(argsOf(words))
 	if err = cmp.Or(c.misplacedFlag(parser.Model.Node), err); err != nil {
 		return report(os.Stderr, &usageError{err})
 	}

@@ -42,11 +42,3 @@ func (c versionCmd) Run() error {
 func versionLine() string {
 	return fmt.Sprintf("stager %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
-
-// helpCmd documents "stager help COMMAND", which argsOf turns into "stager COMMAND --help".
-type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"Command to explain. Default: all commands are listed."`
-}
-
-// Run is not reached.
-func (helpCmd) Run() error { return nil }
