@@ -17,7 +17,32 @@ def untag(batch: list[Tagged]) -> tuple[list[Any], list[Tag]]:
     return [s.value for s in batch], [t for s in batch for t in s.tags]
 
 
-class batches:  # lower case: used like a function
+class Position:
+    """The position of a training loop, of those who read by a feed."""
+
+    _feed: Feed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass; within a pass, that of the pass."""
+        self._feed.start()
+        return self._feed.epoch
+
+    @property
+    def samples_seen(self) -> int:
+        """The number of samples that this process was given since the job began, for stager.commit."""
+        return self._feed.seen()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position behind the last batch, as JSON to keep with a checkpoint."""
+        return self._feed.state()
+
+    def load_state_dict(self, state: dict[str, Any] | list[dict[str, Any]]) -> None:
+        """Continues at a position, or at those of all processes of the job."""
+        self._feed.load(state)
+
+
+class batches(Position):  # lower case: used like a function
     """Batches of samples for JAX, or any loop in one process: each pass is an epoch, and the last batch of it may be smaller.
 
     A batch is used when the next one is requested. A shard is acknowledged when all its samples were used, so a kill loses none.
@@ -49,23 +74,6 @@ class batches:  # lower case: used like a function
         number = feed.begin()
         samples = self._order.samples(lambda n: feed.get(number, n))
         return run(feed, number, (untag(batch) for batch in iter(lambda: list(itertools.islice(samples, self.size)), [])))
-
-    @property
-    def epoch(self) -> int:
-        self._feed.start()
-        return self._feed.epoch
-
-    @property
-    def samples_seen(self) -> int:
-        return self._feed.seen()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the position behind the last batch, as JSON to keep with a checkpoint."""
-        return self._feed.state()
-
-    def load_state_dict(self, state: dict[str, Any] | list[dict[str, Any]]) -> None:
-        """Continues at a position, or at those of all processes of the job."""
-        self._feed.load(state)
 
 
 def run(feed: Feed, number: int, of: Iterator[tuple[Any, list[Tag]]]) -> Iterator[Any]:

@@ -33,7 +33,8 @@ class Callback(_Exports or _Plain, transformers.TrainerCallback):  # type: ignor
     """
 
     def __init__(self, output: str | None = None, *, data: Any = None, socket: str | None = None) -> None:
-        self.checkpoint, self.data, self.socket, self.noticed, self.trains = Checkpoint(output, socket=socket), data, socket, False, False
+        self.checkpoint, self.socket, self.noticed, self.trains = Checkpoint(output, socket=socket), socket, False, False
+        self.data: Any = data
 
     def state(self) -> dict[str, Any]:
         """Returns what a Trainer keeps in its state: the position."""
@@ -58,7 +59,7 @@ class Callback(_Exports or _Plain, transformers.TrainerCallback):  # type: ignor
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if state.is_world_process_zero:
             path = os.path.abspath(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
-            late = self.data is not None and _Exports is None
+            late = _Exports is None and self.data is not None
             if late:
                 with open(os.path.join(path, _POSITION), "w", encoding="utf-8") as file:
                     json.dump(self.data.state_dict(), file)

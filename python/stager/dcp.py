@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint import FileSystemWriter  # pyright: ignore[reportPrivateImportUsage]
 
 from ._checkpoint import Checkpoint
 from ._errors import UsageError
