@@ -202,6 +202,7 @@ func (c nackCmd) Run(ctx context.Context) error {
 }
 
 type commitCmd struct {
+	rehearsing
 	socket
 	patient
 	Output      string        `arg:"" help:"Name of the output in the plan."`
@@ -222,6 +223,9 @@ func (commitCmd) Help() string {
 }
 
 func (c commitCmd) Run(ctx context.Context) error {
+	if c.DryRun {
+		return c.rehearse(ctx)
+	}
 	var step json.RawMessage
 	var code int
 	err := c.insist(ctx, func() (err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 )
 
 type pushCmd struct {
+	rehearsing
 	storing
 	shape
 	Src         string `arg:"" help:"Local file or directory." type:"path"`
@@ -28,6 +30,7 @@ func (pushCmd) Help() string {
 
 Saves regular files of any name, and symbolic links to files within SRC as the files. Skips stager's own files (.stager/ and .stager-tmp-*). Files that cannot be saved are listed, and the exit code is 75: names that are not UTF-8, not allowed in DST, or equal to another in DST (case, Unicode form); links that leave SRC; files removed during the push. Sockets, FIFOs, devices, empty directories and dangling links have no content and are only listed.
 
+    stager push results/ s3://runs/today/ --dry-run
     stager push results/ s3://runs/today/
     stager push --commit step-500/ s3://runs/today/ckpt/`
 }
@@ -42,10 +45,14 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	show := newDisplay(to, log)
 	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
 	if c.Commit {
-		commit, err := checkpoint.PushCheckpoint(ctx, checkpoint.PushCheckpointConfig{
+		cfg := checkpoint.PushCheckpointConfig{
 			Store: store, Path: c.Src, Step: c.Step, SamplesSeen: c.SamplesSeen, Conflict: c.Conflict,
 			Stager: version, Log: log, Progress: progress,
-		})
+		}
+		if c.DryRun {
+			return c.rehearseCommit(ctx, cfg)
+		}
+		commit, err := checkpoint.PushCheckpoint(ctx, cfg)
 		show.close()
 		switch {
 		case c.structured() && pushed(err):
@@ -55,6 +62,9 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		}
 		return err
 	}
+	if c.DryRun {
+		return c.rehearse(ctx, checkpoint.PushConfig{Store: store, Path: c.Src})
+	}
 	summary, err := checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory(), Log: log})
 	show.close()
 	switch {
@@ -62,6 +72,35 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		return errors.Join(err, c.line(summary))
 	case err == nil:
 		log.Info("complete", "sent", summary.Files, "bytes", backends.Size(summary.Bytes), "there_already", summary.Unchanged, "destination", store.Name())
+	}
+	return err
+}
+
+// rehearse prints what push would send.
+func (c pushCmd) rehearse(ctx context.Context, cfg checkpoint.PushConfig) error {
+	summary, err := checkpoint.RehearsePush(ctx, cfg)
+	if !pushed(err) {
+		return err
+	}
+	if c.structured() {
+		return errors.Join(err, c.line(summary))
+	}
+	fmt.Printf("would send %s, %s, to %s; %d there already\n", files(summary.Files), size(summary.Bytes), cfg.Store.Name(), summary.Unchanged)
+	return err
+}
+
+// rehearseCommit prints which step push --commit would commit.
+func (c pushCmd) rehearseCommit(ctx context.Context, cfg checkpoint.PushCheckpointConfig) error {
+	commit, dir, there, err := checkpoint.RehearsePushCheckpoint(ctx, cfg)
+	switch at := cfg.Store.Sub(dir).Name(); {
+	case err != nil:
+		return err
+	case c.structured():
+		return c.line(commit)
+	case there:
+		_, err = fmt.Printf("would commit nothing: %s has step %d already\n", at, commit.Step)
+	default:
+		_, err = fmt.Printf("would commit step %d (%s, %s) to %s\n", commit.Step, files(len(commit.Files)), size(commit.Bytes), at)
 	}
 	return err
 }

@@ -23,6 +23,7 @@ import (
 )
 
 type restoreCmd struct {
+	rehearsing
 	storing
 	shape
 	socket
@@ -45,6 +46,8 @@ func (restoreCmd) Help() string {
 
 In a job of several nodes, all nodes restore the same step, even if another is committed meanwhile. The job is identified by STAGER_JOB_UID, SLURM_JOB_ID or AWS_BATCH_JOB_ID, the node by STAGER_INDEX and STAGER_COUNT or its launcher's variables. The agreement is a record below nodes/ in SRC; without write permission, an existing agreement is followed.
 
+--dry-run chooses the step without reading its files, looking at DST or agreeing with other nodes.
+
     stager restore s3://runs/today/ckpt/ ./ckpt
     stager restore --optional --rewind s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
 }
@@ -61,12 +64,9 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 		return err
 	}
 	defer store.Close() // all writes are complete
-	show := newDisplay(to, log)
-	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Among: c.among(store.Name(), log), Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
-		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
-	})
-	show.close()
+	restored, err := c.restore(ctx, checkpoint.RestoreConfig{
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
+	}, to)
 	if c.Optional && backends.Empty(err) {
 		log.Info("nothing to restore", "why", strings.ReplaceAll(err.Error(), "\n", "; "))
 		if c.structured() {
@@ -77,7 +77,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if err != nil {
 		return err
 	}
-	if c.Rewind {
+	if c.Rewind && !c.DryRun {
 		if err := c.rewind(ctx, restored, log); err != nil {
 			return err
 		}
@@ -85,8 +85,24 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if c.structured() {
 		return c.line(restored)
 	}
+	if c.DryRun {
+		_, err := fmt.Printf("would restore step %d (%s, %s) to %s\n", restored.Step, files(len(restored.Files)), size(restored.Bytes), printable(c.Dst))
+		return err
+	}
 	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", backends.Size(restored.Bytes), "to", c.Dst)
 	return nil
+}
+
+// restore restores, or with --dry-run returns what would be restored.
+func (c restoreCmd) restore(ctx context.Context, cfg checkpoint.RestoreConfig, to *console) (checkpoint.Restored, error) {
+	if c.DryRun {
+		return checkpoint.RehearseRestore(ctx, cfg)
+	}
+	show := newDisplay(to, cfg.Log)
+	defer show.close()
+	cfg.Among = c.among(cfg.Store.Name(), cfg.Log)
+	cfg.Progress = func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) }
+	return checkpoint.Restore(ctx, cfg)
 }
 
 // agreePatience is how long a restore waits for nodes that must restore again.

@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"path/filepath"
 
 	"github.com/stager-dev/stager/stager"
 	"github.com/stager-dev/stager/stager/sample"
+	"github.com/stager-dev/stager/window"
 )
 
 type sampleCmd struct {
+	rehearsing
 	socket
 	Input   string   `arg:"" help:"Name of the input in the plan of the running stager."`
 	Serve   string   `help:"Socket that serves the shuffled files under the input's name. Default: sample-INPUT.sock next to --socket." placeholder:"PATH" type:"path"`
@@ -41,6 +46,9 @@ func (c sampleCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if dir == "" {
 		dir = filepath.Join("/dev/shm/stager", c.Input)
 	}
+	if c.DryRun {
+		return c.rehearse(ctx, dir, serve)
+	}
 	return stager.NewSampler(stager.SamplerConfig{
 		Sample: sample.Config{
 			Input: c.Input, Reader: "stager-sample", Dir: dir, Size: int64(c.Size),
@@ -48,4 +56,18 @@ func (c sampleCmd) Run(ctx context.Context, log *slog.Logger) error {
 		},
 		Source: from, Socket: serve, Version: version, Log: log,
 	}).Run(ctx)
+}
+
+// rehearse prints what would be sampled. It does not wait for a stager that is starting.
+func (c sampleCmd) rehearse(ctx context.Context, dir, serve string) error {
+	var from window.Status
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/inputs/"+url.PathEscape(c.Input), nil, nil, &from); err != nil {
+		return err
+	}
+	if from.Release != window.ReleaseLease {
+		return &window.ReleaseError{Input: from.Input, Release: from.Release}
+	}
+	_, err := fmt.Printf("would mix the samples of %s from %s into files of %d in %s, at most %s, and serve them on %s\n",
+		from.Input, printable(from.Dir), c.Samples, printable(dir), size(int64(c.Size)), printable(serve))
+	return err
 }

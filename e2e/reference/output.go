@@ -38,7 +38,9 @@ func (p *program) outputs() ([]output, error) {
 	for _, name := range p.command.Scope().Names() {
 		all = append(all, p.inherited(name, all)...)
 	}
-	slices.SortStableFunc(all, func(a, b output) int { return cmp.Compare(a.command, b.command) })
+	slices.SortStableFunc(all, func(a, b output) int {
+		return cmp.Or(cmp.Compare(a.command, b.command), cmp.Compare(fmt.Sprint(a.of), fmt.Sprint(b.of)))
+	})
 	return all, nil
 }
 
@@ -101,7 +103,7 @@ const outputIntro = `# Output for programs
 
 These commands have ` + "`-o table|json|yaml`" + `. JSON and YAML have the same field names. They are stable: within a major version a field keeps its name, its type and its
 meaning. New fields may come at any time, so ignore those that you do not know. Bytes and seconds are plain numbers, times are in RFC 3339. Fields marked
-*optional* are absent when they are empty.
+*optional* are absent when they are empty. With ` + "`--dry-run`" + `, commands print what they would do in the same form; prefetch prints only the sum.
 
 ` + "```sh\nstager ls -R -o json s3://datasets/train/ | jq -r .key\n```" + `
 
@@ -118,6 +120,7 @@ func outputPage(p *program) (string, error) {
 	var b strings.Builder
 	b.WriteString(generated + outputIntro)
 	var described []*types.Named
+	var before string
 	for _, o := range all {
 		what := "`null`, if there is nothing"
 		if o.of != nil {
@@ -127,7 +130,11 @@ func outputPage(p *program) (string, error) {
 			}
 			described, what = append(described, named), outputWords(o)
 		}
-		fmt.Fprintf(&b, "| [%s](cli.md#stager-%s) | %s |\n", o.command, o.command, what)
+		line := fmt.Sprintf("| [%s](cli.md#stager-%s) | %s |\n", o.command, o.command, what)
+		if line != before { // a command may print a type in several places
+			b.WriteString(line)
+		}
+		before = line
 	}
 	tables, err := p.tables(described...)
 	b.WriteString("\n## Types\n" + tables)

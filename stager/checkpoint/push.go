@@ -31,46 +31,59 @@ type PushCheckpointConfig struct {
 // place. If one changes meanwhile, the error is of kind Changed and nothing is committed. If the
 // step exists with other content, the error is of kind Exist.
 func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, error) {
+	s, c, err := cfg.job()
+	if err != nil {
+		return Commit{}, err
+	}
+	defer c.tree.close()
+	commit, _, err := s.ship(ctx, c)
+	return commit, err
+}
+
+// job returns the upload of the checkpoint. The caller closes its tree.
+func (cfg PushCheckpointConfig) job() (s *shipper, c uploadJob, err error) {
 	if err := checkConflict(cfg.Conflict); err != nil {
-		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "%w", err)
+		return nil, c, backends.Errorf(backends.Invalid, "commit", cfg.Path, "%w", err)
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	root, only, err := openPath(cfg.Path)
 	if err != nil {
-		return Commit{}, err
+		return nil, c, err
 	}
 	t := tree{root: root, only: only}
-	defer t.close()
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	files, _, err := t.files()
 	if err != nil {
-		return Commit{}, err
+		return nil, c, err
 	}
 	if len(files) == 0 {
-		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "it contains no files")
+		return nil, c, backends.Errorf(backends.Invalid, "commit", cfg.Path, "it contains no files")
 	}
 	logOmitted(cfg.Log, nil, t.contentless())
 	if cfg.Step < 0 {
 		name, err := filepath.Abs(cfg.Path)
 		if err != nil {
-			return Commit{}, err
+			return nil, c, err
 		}
 		step, ok := stepOf(filepath.ToSlash(name), only == "")
 		if !ok {
-			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: set the step with --step")
+			return nil, c, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: set the step with --step")
 		}
 		cfg.Step = step
 	}
 	progress := newProgress(cfg.Progress, totalSize(files))
-	s := &shipper{
+	s = &shipper{
 		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
 	}
-	c := uploadJob{
+	return s, uploadJob{
 		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: commitEvidence, completed: now(),
-	}
-	commit, _, err := s.ship(ctx, c)
-	return commit, err
+	}, nil
 }
 
 // openPath opens a directory, or the directory of a file. only is then the name of the file.
