@@ -149,6 +149,10 @@ var ErrStartOver = errors.New("the upload must be restarted from the beginning")
 // not by the credentials.
 var ErrClock = errors.New("the clock of this machine is off by more than the store allows")
 
+// ErrProxy is matched by an Error of kind Permission that a proxy returned, which had not passed the
+// request and its credentials on to the store.
+var ErrProxy = errors.New("the proxy refused the request")
+
 // Empty reports whether err means that a place is empty, as before the first run of a job:
 // ErrNothing, or a directory that the first write will create. A missing bucket or share does not
 // count, since no write creates it.

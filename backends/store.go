@@ -142,17 +142,6 @@ func (s *Store) Connections() int { return s.requests.now() }
 // reach, at most 32. Surplus goroutines wait.
 func (s *Store) Workers() int { return min(s.requests.most(), 32) }
 
-// Hint returns one sentence on how to fix an error of this store, or "".
-func (s *Store) Hint(err error) string {
-	switch {
-	case KindOf(err) != Permission:
-		return ""
-	case errors.Is(err, ErrClock):
-		return "Set this machine's clock, for example by NTP. The credentials were not checked."
-	}
-	return s.scheme.Credentials
-}
-
 // Close closes the backend's connections, including those of Sub stores.
 func (s *Store) Close() error { return s.backend.Close() }
 

@@ -59,6 +59,8 @@ func kindOf(a *azcore.ResponseError) backends.Kind {
 		return backends.Throttled
 	case a.StatusCode == http.StatusNotImplemented:
 		return backends.Unsupported
+	case a.StatusCode == http.StatusProxyAuthRequired:
+		return backends.Permission
 	case a.StatusCode >= http.StatusInternalServerError:
 		return backends.Unavailable
 	case isPage(a):
@@ -167,6 +169,8 @@ func (s *store) sentence(err error) error {
 		return fmt.Errorf("there is no storage account %q: its address is unknown (%w)", s.account, objectstore.Innermost(err))
 	case !errors.As(err, &a):
 		return objectstore.Innermost(err)
+	case a.StatusCode == http.StatusProxyAuthRequired:
+		return objectstore.ErrProxyCredentials
 	case isPage(a):
 		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it a blob service?", a.StatusCode)
 	case a.ErrorCode == noContainer:

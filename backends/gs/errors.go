@@ -109,6 +109,8 @@ func (a *serverError) kind() backends.Kind {
 		return backends.Throttled
 	case http.StatusNotImplemented, http.StatusMethodNotAllowed:
 		return backends.Unsupported
+	case http.StatusProxyAuthRequired:
+		return backends.Permission
 	}
 	switch {
 	case a.status >= 500:
@@ -176,6 +178,8 @@ func (b *bucket) sentence(err error) error {
 		return objectstore.Innermost(err)
 	case a.code == expectsTLS:
 		return objectstore.ErrExpectsTLS
+	case a.status == http.StatusProxyAuthRequired:
+		return objectstore.ErrProxyCredentials
 	case a.page:
 		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it Google Cloud Storage?", a.status)
 	case a.noBucket():

@@ -42,8 +42,6 @@ func sentence(e *objectstore.StatusError, at *url.URL, known bool) error {
 		return fmt.Errorf("the server demands credentials (HTTP %d)", e.Status)
 	case http.StatusForbidden:
 		return fmt.Errorf("the server denies access (HTTP %d)", e.Status)
-	case http.StatusProxyAuthRequired:
-		return fmt.Errorf("the proxy demands credentials (HTTP %d): write them into HTTPS_PROXY", e.Status)
 	case http.StatusNotFound, http.StatusGone:
 		return fmt.Errorf("no such object (HTTP %d)", e.Status)
 	case http.StatusPreconditionFailed:

@@ -33,6 +33,8 @@ func (a *serverError) kind() backends.Kind {
 		return backends.Unsupported
 	}
 	switch {
+	case a.status == http.StatusProxyAuthRequired:
+		return backends.Permission
 	case a.status == http.StatusServiceUnavailable, a.status == http.StatusTooManyRequests:
 		return backends.Throttled
 	case a.status == http.StatusNotImplemented:
@@ -134,6 +136,8 @@ func (b *bucket) sentence(err error) error {
 		return fmt.Errorf("no endpoint is set (?endpoint= or OSS_ENDPOINT, in the environment or the Secret), and the public one of the region cannot be reached: %w", dial)
 	case !errors.As(err, &a):
 		return objectstore.Innermost(err)
+	case a.status == http.StatusProxyAuthRequired:
+		return objectstore.ErrProxyCredentials
 	case a.page:
 		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it an OSS server?", a.status)
 	case a.code == "NoSuchBucket":

@@ -67,6 +67,8 @@ func classify(err error) backends.Kind {
 		switch {
 		case connection(err) != nil:
 			return backends.Invalid
+		case a.status == http.StatusProxyAuthRequired:
+			return backends.Permission
 		case a.status < 300 && cut(err):
 			return backends.Unavailable // the response was truncated
 		case (a.page || errors.As(err, &garbled)) && a.status < 500:
@@ -219,6 +221,8 @@ func (b *bucket) sentence(a serverError, err error) error {
 		return b.withoutEndpoint(words)
 	}
 	switch {
+	case a.status == http.StatusProxyAuthRequired:
+		return objectstore.ErrProxyCredentials
 	case a.page:
 		return fmt.Errorf("the endpoint returned a web page with HTTP %d: is it an S3 server?", a.status)
 	case a.code == "RequestTimeTooSkewed":

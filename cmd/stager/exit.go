@@ -251,6 +251,12 @@ func hintFor(err error) string {
 		return ""
 	}
 	name, _, _ := strings.Cut(e.Store, "://")
+	switch {
+	case errors.Is(err, backends.ErrClock):
+		return "Set this machine's clock, for example by NTP. The credentials were not checked."
+	case errors.Is(err, backends.ErrProxy):
+		return "" // the credentials of the store would not help
+	}
 	switch e.Kind {
 	case backends.Permission:
 		for _, scheme := range all.Registry().Schemes() {

@@ -159,6 +159,13 @@ func TestReport(t *testing.T) {
 			t.Errorf("the hint for %s is %q, want one of %q", kind, got, word)
 		}
 	}
+	// These are of kind Permission, and the credentials of the store would not help.
+	for cause, word := range map[error]string{backends.ErrClock: "Set this machine's clock", backends.ErrProxy: ""} {
+		err := fmt.Errorf("input train: %w", &backends.Error{Op: "list", Store: "s3://b", Kind: backends.Permission, Err: cause})
+		if got := hintFor(err); !strings.Contains(got, word) || strings.Contains(got, "AWS_") {
+			t.Errorf("the hint for %q is %q, want %q", cause, got, word)
+		}
+	}
 }
 
 // The help and the manual describe every exit code that a command can return, in order.

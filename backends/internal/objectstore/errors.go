@@ -118,8 +118,11 @@ func NoResponse(err error) backends.Kind {
 		dns      *net.DNSError
 		timeout  net.Error
 		sendFail *url.Error
+		proxy    *ProxyError
 	)
 	switch {
+	case errors.As(err, &proxy):
+		return proxy.Kind()
 	case Connection(err) != nil:
 		return backends.Invalid
 	case errors.As(err, &op), errors.As(err, &dns), errors.As(err, &sendFail),

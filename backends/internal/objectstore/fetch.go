@@ -219,8 +219,10 @@ func Fetched(op, key string, err error, words func(*StatusError) error) error {
 		out.Op, out.Key = op, key
 		return &out
 	case errors.As(err, &status):
-		out := &backends.Error{Op: op, Key: key, Kind: status.Kind(), RetryAfter: status.RetryAfter, Err: words(status)}
-		if out.Err == nil {
+		out := &backends.Error{Op: op, Key: key, Kind: status.Kind(), RetryAfter: status.RetryAfter}
+		if status.Status == http.StatusProxyAuthRequired {
+			out.Err = ErrProxyCredentials
+		} else if out.Err = words(status); out.Err == nil {
 			out.Err = status
 		}
 		return out
