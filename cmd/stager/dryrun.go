@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,24 +22,56 @@ type rehearsing struct {
 	DryRun bool `help:"Print what would be done, and change nothing."`
 }
 
+// intended is one thing that a run of a plan would do.
+type intended struct {
+	Does    string   `json:"does"`              // one of serve, prefetch, run and save
+	Name    string   `json:"name,omitempty"`    // of the input or output
+	From    string   `json:"from,omitempty"`    // URL of an input, or directory of an output
+	To      string   `json:"to,omitempty"`      // directory of an input, or URL of an output
+	Bytes   int64    `json:"bytes,omitempty"`   // size of the window
+	Command []string `json:"command,omitempty"` // what is run
+}
+
+func (i intended) String() string {
+	switch i.Does {
+	case "run":
+		return "would run " + printable(strings.Join(i.Command, " "))
+	case "serve":
+		return fmt.Sprintf("would serve %s from %s in a window of %s at %s", i.Name, i.From, plan.Bytes(i.Bytes), i.To)
+	}
+	return fmt.Sprintf("would %s %s from %s to %s", i.Does, i.Name, i.From, i.To)
+}
+
 // describe prints what a run of a plan would do. The stores are not asked.
-func describe(p *plan.StagePlan, child *stager.Child) {
+func (c runCmd) describe(p *plan.StagePlan, child *stager.Child) error {
+	var all []intended
 	for _, in := range p.Spec.Inputs {
 		for _, from := range in.From() {
-			switch in.Mode {
-			case plan.ModeWindow:
-				fmt.Printf("would serve %s from %s in a window of %s at %s\n", in.Name, from.Source, in.Window.Size, in.Path)
-			default:
-				fmt.Printf("would prefetch %s from %s to %s\n", in.Name, from.Source, in.Path)
+			i := intended{Does: "prefetch", Name: in.Name, From: from.Source, To: in.Path}
+			if in.Mode == plan.ModeWindow {
+				i.Does, i.Bytes = "serve", int64(in.Window.Size)
 			}
+			all = append(all, i)
 		}
 	}
 	if child != nil {
-		fmt.Println("would run " + printable(strings.Join(child.Command, " ")))
+		all = append(all, intended{Does: "run", Command: child.Command})
 	}
 	for _, out := range p.Spec.Outputs {
-		fmt.Printf("would save %s from %s to %s\n", out.Name, out.Path, out.Destination)
+		all = append(all, intended{Does: "save", Name: out.Name, From: out.Path, To: out.Destination})
 	}
+	for _, i := range all {
+		var err error
+		if c.structured() {
+			err = c.item(os.Stdout, i)
+		} else {
+			_, err = fmt.Println(i)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rehearse prints what commit would save, by the state of the running stager.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -14,6 +13,7 @@ import (
 )
 
 type fanoutCmd struct {
+	shape
 	imaging
 	copying
 	Workers       int               `help:"Number of pods that copy." required:"" placeholder:"N"`
@@ -79,6 +79,5 @@ func (f fanoutCmd) Run(log *slog.Logger) error {
 	if f.reference() == "" {
 		warnNoImage(log)
 	}
-	_, err = os.Stdout.Write(out)
-	return err
+	return f.documents(out)
 }

@@ -15,9 +15,9 @@ import (
 )
 
 type manifestsCmd struct {
-	Webhook webhookManifests `cmd:"" help:"The admission webhook and everything it needs."`
-	Map     policyManifests  `cmd:"" help:"A MutatingAdmissionPolicy for one plan; needs Kubernetes 1.36 and no webhook."`
-	RBAC    rbacManifests    `cmd:"" name:"rbac" help:"Only the webhook's service account and RBAC."`
+	Webhook manifestsWebhookCmd `cmd:"" help:"The admission webhook and everything it needs."`
+	Map     manifestsMapCmd     `cmd:"" help:"A MutatingAdmissionPolicy for one plan; needs Kubernetes 1.36 and no webhook."`
+	RBAC    manifestsRbacCmd    `cmd:"" name:"rbac" help:"Only the webhook's service account and RBAC."`
 }
 
 // installation has the flags for the webhook's objects.
@@ -35,7 +35,8 @@ func (i installation) webhook() setup.Webhook {
 	return setup.Webhook{Name: i.Name, Revision: i.Revision, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners, Namespaces: i.Namespaces}
 }
 
-type webhookManifests struct {
+type manifestsWebhookCmd struct {
+	shape
 	installation
 	pods
 	Replicas        int    `help:"Number of replicas." default:"2"`
@@ -45,7 +46,7 @@ type webhookManifests struct {
 }
 
 // Help returns the detailed help.
-func (webhookManifests) Help() string {
+func (manifestsWebhookCmd) Help() string {
 	return `The flags of inject apply to the containers that the webhook adds to pods.
 
     stager manifests webhook --image registry.example.com/stager:0.1.0 | kubectl apply -f -
@@ -57,7 +58,7 @@ Then any pod can request data with a label and annotations:
     annotations: {stager.dev/in.train: "s3://b/train/ -> /data/train"}`
 }
 
-func (c webhookManifests) Run(log *slog.Logger) error {
+func (c manifestsWebhookCmd) Run(log *slog.Logger) error {
 	if c.Replicas < 1 {
 		return &usageError{fmt.Errorf("replicas must be at least 1 (got %d); 2 is recommended", c.Replicas)}
 	}
@@ -71,7 +72,7 @@ func (c webhookManifests) Run(log *slog.Logger) error {
 		c.Image = jobspec.DefaultImage
 	}
 	w.Image, w.ImagePullPolicy, w.Replicas, w.Args = c.Image, c.ImagePullPolicy, c.Replicas, c.args()
-	return printed(w.YAML())
+	return c.printed(w.YAML())
 }
 
 // revisionName is valid as a part of a Kubernetes object name and as a label value.
@@ -101,26 +102,28 @@ func (p pods) args() []string {
 	return args
 }
 
-type rbacManifests struct {
+type manifestsRbacCmd struct {
+	shape
 	installation
 }
 
-func (c rbacManifests) Run() error { return printed(c.webhook().RBAC()) }
+func (c manifestsRbacCmd) Run() error { return c.printed(c.webhook().RBAC()) }
 
-type policyManifests struct {
+type manifestsMapCmd struct {
+	shape
 	pods
 	Plan string `help:"StagePlan file." required:"" placeholder:"PLAN"`
 	Name string `help:"Value of the pods' label stager.dev/plan." required:""`
 }
 
 // Help returns the detailed help.
-func (policyManifests) Help() string {
+func (manifestsMapCmd) Help() string {
 	return `The API server injects stager into the pods of Jobs labelled stager.dev/plan: NAME, for their first container. The policy contains the plan, so each plan needs a policy. Annotations and wrap need the webhook.
 
     stager manifests map --name imagenet --plan plan.yaml --image registry.example.com/stager:0.1.0 | kubectl apply -f -`
 }
 
-func (c policyManifests) Run(log *slog.Logger) error {
+func (c manifestsMapCmd) Run(log *slog.Logger) error {
 	plan, err := os.ReadFile(c.Plan)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &usageError{fmt.Errorf("the plan %s does not exist", c.Plan)}
@@ -136,14 +139,13 @@ func (c policyManifests) Run(log *slog.Logger) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	return done(printed(out, nil))
+	return done(c.documents(out))
 }
 
-// printed prints out, unless err is set.
-func printed(out []byte, err error) error {
+// printed prints the documents, unless err is set.
+func (s shape) printed(out []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	_, err = os.Stdout.Write(out)
-	return err
+	return s.documents(out)
 }

@@ -39,6 +39,27 @@ func (s shape) item(w io.Writer, v any) error {
 	return err
 }
 
+// documents prints a stream of YAML documents. JSON is a line for each.
+func (s shape) documents(out []byte) error {
+	if s.Output != "json" {
+		_, err := os.Stdout.Write(out)
+		return err
+	}
+	for _, text := range bytes.Split(out, []byte("\n---\n")) {
+		line, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			return err
+		}
+		if string(line) == "null" { // nothing but comments
+			continue
+		}
+		if err := s.line(json.RawMessage(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s shape) encode(w io.Writer, v any, indent string) error {
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)

@@ -63,6 +63,7 @@ func (c converting) options() (pai.Options, error) {
 }
 
 type paiConvertCmd struct {
+	shape
 	injecting
 	converting
 	storing
@@ -105,8 +106,7 @@ func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
 		log.Warn(w, "file", name)
 	}
 	tell(log, name, &result.Result)
-	_, err = os.Stdout.Write(result.Output)
-	return done(err)
+	return done(c.documents(result.Output))
 }
 
 func (c paiConvertCmd) read() (name string, job []byte, err error) {

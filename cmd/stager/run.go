@@ -27,6 +27,7 @@ type runCmd struct {
 	storing
 	socket
 	rehearsing
+	shape
 	File      string   `short:"f" help:"StagePlan file; - reads standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
 	PlanYAML  string   `name:"plan-yaml" help:"StagePlan as a string instead of a file." required:"" xor:"plan" placeholder:"YAML"`
 	Prefetch  string   `help:"Inputs of mode prefetch: all (fetch them alongside the rest), only (fetch them, check the other sources and exit) or skip (another container fetches them)." enum:"all,only,skip" default:"all"`
@@ -88,8 +89,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	if c.DryRun {
-		describe(p, child)
-		return nil
+		return c.describe(p, child)
 	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // an attempt that is not a number counts as the first
 	job, _ := plan.JobIdentity(os.Getenv)

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"go/ast"
 	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // output is what a command prints with -o json.
 type output struct {
-	command string
+	command string     // such as "manifests webhook"
 	of      types.Type // nil: null
-	how     string     // the method that prints it: value, line or item
+	how     string     // the method that prints it: value, line, item or documents
 }
 
 // outputs returns what the commands print, found in their calls of shape's methods.
@@ -28,7 +29,7 @@ func (p *program) outputs() ([]output, error) {
 			command, isCommand := strings.CutSuffix(typeWord(f.Recv.List[0].Type), "Cmd")
 			ast.Inspect(f.Body, func(n ast.Node) bool {
 				if o := p.printed(n); o != nil && isCommand {
-					o.command = command
+					o.command = wordsOf(command)
 					all = append(all, *o)
 				}
 				return true
@@ -63,6 +64,13 @@ func (p *program) inherited(name string, all []output) (more []output) {
 	return more
 }
 
+// wordsOf returns the words of a command by the name of its type: paiConvert is "pai convert".
+func wordsOf(name string) string {
+	return strings.ToLower(upper.ReplaceAllString(name, " $0"))
+}
+
+var upper = regexp.MustCompile(`[A-Z]`)
+
 // typeWord returns the name of a type in the syntax tree.
 func typeWord(e ast.Expr) string {
 	if star, ok := e.(*ast.StarExpr); ok {
@@ -81,7 +89,7 @@ func (p *program) printed(n ast.Node) *output {
 		return nil
 	}
 	method, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok || !slices.Contains([]string{"value", "line", "item"}, method.Sel.Name) {
+	if !ok || !slices.Contains([]string{"value", "line", "item", "documents", "printed"}, method.Sel.Name) {
 		return nil
 	}
 	selected := p.info.Selections[method]
@@ -105,6 +113,9 @@ These commands have ` + "`-o table|json|yaml`" + `. JSON and YAML have the same 
 meaning. New fields may come at any time, so ignore those that you do not know. Bytes and seconds are plain numbers, times are in RFC 3339. Fields marked
 *optional* are absent when they are empty. With ` + "`--dry-run`" + `, commands print what they would do in the same form; prefetch prints only the sum.
 
+Commands without ` + "`-o`" + ` print a document in its own format (inject, uninject and krm keep that of their input, cat prints the object and completion a script), a sentence for people,
+or nothing.
+
 ` + "```sh\nstager ls -R -o json s3://datasets/train/ | jq -r .key\n```" + `
 
 | command | prints |
@@ -123,14 +134,17 @@ func outputPage(p *program) (string, error) {
 	var before string
 	for _, o := range all {
 		what := "`null`, if there is nothing"
-		if o.of != nil {
+		switch {
+		case o.how == "documents" || o.how == "printed":
+			what = "its documents, as YAML also with `-o table`, as a line of JSON for each with `-o json`"
+		case o.of != nil:
 			named := structIn(o.of)
 			if named == nil {
 				return "", fmt.Errorf("stager %s prints a %s with -o json, whose fields have no description; use a struct", o.command, o.of)
 			}
 			described, what = append(described, named), outputWords(o)
 		}
-		line := fmt.Sprintf("| [%s](cli.md#stager-%s) | %s |\n", o.command, o.command, what)
+		line := fmt.Sprintf("| [%s](cli.md#stager-%s) | %s |\n", o.command, strings.ReplaceAll(o.command, " ", "-"), what)
 		if line != before { // a command may print a type in several places
 			b.WriteString(line)
 		}
