@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -89,5 +92,36 @@ func TestUnknownHelpTopics(t *testing.T) {
 		if got != want {
 			t.Errorf("stager help %s: got %q, want %q", topic, got, want)
 		}
+	}
+}
+
+// exampleCommand finds the commands of stager in a line of shell, up to what follows them.
+var exampleCommand = regexp.MustCompile(`(?:^|\$\(|&& |do |\| |exec ')stager ((?:'[^']*'|"[^"]*"|[^'"|&;>#)])*)`)
+
+var shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+
+// Each command in the examples of a help is understood: its flags and arguments exist.
+func TestExamplesOfHelpAreUnderstood(t *testing.T) {
+	seen := 0
+	for _, node := range parser(t, new(cli)).Model.Leaves(true) {
+		for line := range strings.Lines(node.Detail) {
+			example, indented := strings.CutPrefix(line, "    ")
+			if !indented {
+				continue
+			}
+			for _, found := range exampleCommand.FindAllStringSubmatch(example, -1) {
+				var words []string
+				for _, word := range shellWord.FindAllString(found[1], -1) {
+					words = append(words, strings.NewReplacer("'", "", `"`, "", "$JOB_COMPLETION_INDEX", "0", "$e", "0").Replace(word))
+				}
+				seen++
+				if _, err := parser(t, new(cli)).Parse(argsOf(append([]string{"stager"}, words...))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: stager %s: %v", node.Path(), strings.Join(words, " "), err)
+				}
+			}
+		}
+	}
+	if seen < 60 {
+		t.Errorf("got %d commands in examples, want 60 or more", seen)
 	}
 }

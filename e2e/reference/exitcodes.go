@@ -18,6 +18,7 @@ const exitCodesOutro = `
 
 A Kubernetes ` + "`podFailurePolicy`" + ` can fail the Job immediately for the codes that do not pass:
 
+<!-- illustration -->
 ` + "```yaml" + `
 podFailurePolicy:
   rules:
