@@ -31,6 +31,7 @@ type program struct {
 	files   []*ast.File // of the command
 	info    types.Info
 	docs    map[string]map[string]string // by package: what comments returns
+	meant   map[string]bool              // names of meanings that were needed
 }
 
 // readProgram reads the types of the module in source.
@@ -62,6 +63,7 @@ func readProgram(source string) (*program, error) {
 		source:   source,
 		info:     types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Selections: make(map[*ast.SelectorExpr]*types.Selection)},
 		docs:     make(map[string]map[string]string),
+		meant:    make(map[string]bool),
 	}
 	for _, name := range command.GoFiles {
 		file, err := parser.ParseFile(set, filepath.Join(command.Dir, name), nil, parser.SkipObjectResolution)
@@ -123,11 +125,27 @@ func (p *program) members(named *types.Named) ([]member, error) {
 			return nil, fmt.Errorf("field %s of %s is a number of nanoseconds in JSON; use seconds", field.Name(), named)
 		default:
 			doc := strings.TrimPrefix(docs[named.Obj().Name()+"."+field.Name()], field.Name()+" ")
-			doc = strings.TrimPrefix(doc, "are ")
+			if doc = strings.TrimPrefix(doc, "are "); doc == "" {
+				doc = p.meaning(typeName(named), name)
+			}
+			if doc == "" {
+				return nil, fmt.Errorf("field %s of %s has no meaning: give it a comment", field.Name(), named)
+			}
 			all = append(all, member{name, doc, field.Type(), strings.Contains(options, "omit")})
 		}
 	}
 	return all, nil
+}
+
+// meaning returns that of a field without a comment, or "".
+func (p *program) meaning(of, field string) string {
+	for _, name := range []string{of + "." + field, field} {
+		if text, ok := meanings[name]; ok {
+			p.meant[name] = true
+			return text
+		}
+	}
+	return ""
 }
 
 // comments returns the comments of a package of the module.
