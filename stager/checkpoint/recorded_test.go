@@ -2,7 +2,7 @@ package checkpoint
 
 import (
 	"bufio"
-	"compress/gzip"
+	"compress/bzip2"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,12 +42,12 @@ type recording struct {
 // recordings reads the recordings whose names begin with one of the prefixes, or all without any.
 func recordings(t *testing.T, prefixes ...string) (all []*recording) {
 	t.Helper()
-	paths, err := filepath.Glob(recordingsDir + "/*.jsonl.gz")
+	paths, err := filepath.Glob(recordingsDir + "/*.jsonl.bz2")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d recordings, %v", len(paths), err)
 	}
 	for _, p := range paths {
-		name := strings.TrimSuffix(filepath.Base(p), ".jsonl.gz")
+		name := strings.TrimSuffix(filepath.Base(p), ".jsonl.bz2")
 		if len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			continue
 		}
@@ -65,11 +65,7 @@ func readOps(t *testing.T, p string) (ops []op) {
 		t.Fatal(err)
 	}
 	defer f.Close() // opened for reading
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(z)
+	lines := bufio.NewScanner(bzip2.NewReader(f))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var o op

@@ -3,7 +3,7 @@ package detect
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
+	"compress/bzip2"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -32,7 +32,7 @@ type op struct {
 
 func recorded(t *testing.T) map[string][]op {
 	t.Helper()
-	paths, err := filepath.Glob("../../../e2e/frameworks/testdata/*.jsonl.gz")
+	paths, err := filepath.Glob("../../../e2e/frameworks/testdata/*.jsonl.bz2")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d recordings, %v", len(paths), err)
 	}
@@ -42,13 +42,9 @@ func recorded(t *testing.T) map[string][]op {
 		if err != nil {
 			t.Fatal(err)
 		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(z)
+		lines := bufio.NewScanner(bzip2.NewReader(f))
 		lines.Buffer(nil, 16<<20)
-		name := strings.TrimSuffix(filepath.Base(p), ".jsonl.gz")
+		name := strings.TrimSuffix(filepath.Base(p), ".jsonl.bz2")
 		for lines.Scan() {
 			var o op
 			if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
