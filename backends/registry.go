@@ -17,6 +17,7 @@ type Scheme struct {
 	Example  string  // a URL
 	Params   []Param // the URL parameters, after "?"
 	ReadOnly bool    // Create and Delete always fail
+	Revision bool    // an "@" in the path begins a revision
 	// Credentials is one sentence on where credentials come from. It is the hint of errors of kind
 	// Permission.
 	Credentials string
@@ -178,7 +179,7 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	if _, has := u.User.Password(); has {
 		return bad("credentials do not belong in a URL, where logs and process lists show them: remove the password. %s", scheme.Credentials)
 	}
-	if u.User == nil && strings.Contains(u.Host, ":") && strings.Contains(u.EscapedPath(), "@") {
+	if u.User == nil && strings.Contains(u.Host, ":") && strings.Contains(u.EscapedPath(), "@") && !(scheme.Revision && isHost(u.Hostname())) {
 		// An apparent host and port may be a user and a password that contains a "/".
 		return bad("the @ after the host of this %s URL may end a password: credentials do not belong in a URL. %s Write an @ in a key as %%40", name, scheme.Credentials)
 	}
@@ -199,6 +200,9 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 		Path: strings.TrimPrefix(u.Path, "/"), Params: params,
 	}, nil
 }
+
+// isHost reports whether a name is certainly that of a host: an address, a name with dots, or localhost.
+func isHost(name string) bool { return strings.ContainsAny(name, ".:") || name == "localhost" }
 
 func (r *Registry) known() string {
 	var examples []string

@@ -26,7 +26,9 @@ func registry(got *backends.Target) *backends.Registry {
 			return backends.Opened{Backend: m, Prefix: t.Path}, nil
 		},
 	}
-	return backends.NewRegistry(m.Scheme(), other)
+	revised := other
+	revised.Name, revised.Revision = "revised", true
+	return backends.NewRegistry(m.Scheme(), other, revised)
 }
 
 func TestURLMeaning(t *testing.T) {
@@ -41,6 +43,8 @@ func TestURLMeaning(t *testing.T) {
 		{"other:///a", "", "", "a", ""},
 		{"other://bucket/me@home", "bucket", "", "me@home", ""},
 		{"other://bucket:99/me%40home", "bucket:99", "", "me@home", ""},
+		{"revised://git.example:99/repo@v1", "git.example:99", "", "repo@v1", ""},
+		{"revised://[::1]:99/repo@v1", "[::1]:99", "", "repo@v1", ""},
 	} {
 		var got backends.Target
 		s, err := registry(&got).Open(t.Context(), tt.url, backends.Options{})
@@ -61,7 +65,7 @@ func TestURLErrors(t *testing.T) {
 	for _, tt := range []struct{ url, words string }{
 		{"", "mem://test/path or other://bucket/path/"},
 		{"/mnt/data", "write a local path as file:///path"},
-		{"ftp://x/y", `unknown scheme "ftp"; supported: mem, other`},
+		{"ftp://x/y", `unknown scheme "ftp"; supported: mem, other, revised`},
 		{"other://b/x?regio=1", `unknown parameter "regio" of other URLs; supported: region, endpoint`},
 		{"mem://b/x?region=1", "supported: none"},
 		{"other://b/x?region=1&region=2", `"region" appears 2 times`},
@@ -70,6 +74,8 @@ func TestURLErrors(t *testing.T) {
 		{"other://user:hunter2@b/x", "remove the password. They come from OTHER_KEY."},
 		{"other://user:hunter2@b/100%", "%25 for %"},
 		{"other://user:hun/ter2@b/x", "cannot parse"},
+		{"other://git.example:12/hunter2@b/x", "may end a password"},
+		{"revised://user:12/hunter2@b/x", "may end a password"},
 		{"other://user:12/hunter2@b/x", "may end a password"},
 		{"other://b/x?region=%zz&hunter2", "?name=value&name=value"},
 		{"user:hunter2@other://b/x", "unknown scheme; supported:"},

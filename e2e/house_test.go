@@ -58,7 +58,7 @@ var direct = []struct {
 	except []string
 	reason string
 }{
-	{"net/http", []string{"backends/az", "backends/conformance/hub", "backends/conformance/live", "backends/gs", "backends/hf", "backends/http", "backends/internal/objectstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/preemption", "stager/api"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
+	{"net/http", []string{"backends/az", "backends/conformance/hub", "backends/conformance/live", "backends/git", "backends/gs", "backends/hf", "backends/http", "backends/internal/objectstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/preemption", "stager/api"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
 	{"flag", []string{"stager/internal/golden"}, "flags are the command's, which has kong, and go test's"},
 	{"log", nil, "log/slog is the log"},
@@ -174,7 +174,7 @@ func TestProtocolsAreImportedByTheRegistryAlone(t *testing.T) {
 			protocols = slices.DeleteFunc(p.Imports, func(path string) bool { return !strings.HasPrefix(path, module+"backends/") })
 		}
 	}
-	for _, name := range []string{"az", "file", "ftp", "gs", "hdfs", "hf", "http", "nfs", "oss", "s3", "sftp", "smb"} {
+	for _, name := range []string{"az", "file", "ftp", "git", "gs", "hdfs", "hf", "http", "nfs", "oss", "s3", "sftp", "smb"} {
 		if !slices.Contains(protocols, module+"backends/"+name) {
 			t.Errorf("the registry does not import backends/%s", name)
 		}

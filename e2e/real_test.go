@@ -133,6 +133,7 @@ var real = struct {
 	hdfs shared[*servers.HDFS]
 	sftp shared[*servers.SSHD]
 	ftp  shared[*servers.FTP]
+	git  shared[*servers.Git]
 }{
 	ceph: shared[*servers.Ceph]{begin: func(ctx context.Context) (*servers.Ceph, error) {
 		return servers.StartCeph(ctx, servers.CephOptions{Buckets: []string{"test"}, Versions: []string{"versions"}})
@@ -155,6 +156,9 @@ var real = struct {
 	ftp: shared[*servers.FTP]{begin: func(ctx context.Context) (*servers.FTP, error) {
 		return servers.StartFTP(ctx, servers.FTPOptions{Kind: servers.ProFTPD, TLS: true})
 	}},
+	git: shared[*servers.Git]{begin: func(ctx context.Context) (*servers.Git, error) {
+		return servers.StartGit(ctx, servers.GitOptions{TLS: true})
+	}},
 }
 
 func samba(mode servers.SambaMode) *shared[*servers.Samba] {
@@ -165,7 +169,7 @@ func samba(mode servers.SambaMode) *shared[*servers.Samba] {
 
 // closeReal ends those that were started.
 func closeReal() error {
-	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close(), real.sftp.close(), real.ftp.close())
+	err := errors.Join(real.ceph.close(), real.az.close(), real.nfs.close(), real.hdfs.close(), real.sftp.close(), real.ftp.close(), real.git.close())
 	for _, s := range real.smb {
 		err = errors.Join(err, s.close())
 	}
@@ -190,6 +194,8 @@ func whyNot(name string) (known bool, why error) {
 		return true, real.sftp.had()
 	case "ftp":
 		return true, real.ftp.had()
+	case "git":
+		return true, real.git.had()
 	}
 	return false, nil
 }

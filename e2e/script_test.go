@@ -130,6 +130,7 @@ func params() testscript.Params {
 			"ceph":     cephCmd,
 			"sftp":     sftpCmd,
 			"ftp":      ftpCmd,
+			"git":      gitCmd,
 			"smb":      smbCmd,
 			"nfs":      nfsCmd,
 			"hdfs":     hdfsCmd,

@@ -11,6 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/az"
 	"github.com/stager-dev/stager/backends/file"
 	"github.com/stager-dev/stager/backends/ftp"
+	"github.com/stager-dev/stager/backends/git"
 	"github.com/stager-dev/stager/backends/gs"
 	"github.com/stager-dev/stager/backends/hdfs"
 	"github.com/stager-dev/stager/backends/hf"
@@ -24,7 +25,7 @@ import (
 
 // Registry returns a registry of all protocols.
 func Registry() *backends.Registry {
-	return backends.NewRegistry(append(slices.Concat(http.Schemes(), az.Schemes(), ftp.Schemes()),
+	return backends.NewRegistry(append(slices.Concat(http.Schemes(), az.Schemes(), ftp.Schemes(), git.Schemes()),
 		file.Scheme(),
 		gs.Scheme(),
 		hdfs.Scheme(),

@@ -14,7 +14,7 @@ import (
 // Protocols are those that have a server here. Install knows "hf", "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
 // servers of other projects, and "xfs", the file system.
-var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp", "ftp"}
+var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp", "ftp", "git"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
 // tells progress what it builds, fetches and installs. Packages are Debian's; to
@@ -69,6 +69,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 			}
 		}
 		return nil
+	case "git":
+		return install(ctx, progress, gitMissing, "git")
 	case "hf": // its server is a fake
 		return hubWheels.install(ctx, progress, hubModules)
 	case "python":

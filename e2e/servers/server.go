@@ -7,7 +7,7 @@ import (
 )
 
 // Server is a running server to which the worst can be done: an S3, Ceph, OSS,
-// Azurite, Samba, Ganesha, HDFS, web, SSH or FTP server.
+// Azurite, Samba, Ganesha, HDFS, web, SSH, FTP or Git server.
 type Server interface {
 	// Env are the variables by which stager finds it, with credentials.
 	Env() []string
@@ -23,7 +23,7 @@ type Server interface {
 	Close() error
 }
 
-var _, _, _, _, _, _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*GS)(nil), (*Azurite)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil), (*Web)(nil), (*SSHD)(nil), (*FTP)(nil)
+var _, _, _, _, _, _, _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*GS)(nil), (*Azurite)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil), (*Web)(nil), (*SSHD)(nil), (*FTP)(nil), (*Git)(nil)
 
 // closeUnlessStarted ends what there is of a server whose start has failed.
 func closeUnlessStarted[S any, C interface {

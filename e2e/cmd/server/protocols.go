@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp, "ftp": ftp}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp, "ftp": ftp, "git": git}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -201,6 +201,16 @@ func ftp(flags *flag.FlagSet) starter {
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartFTP(ctx, opts))
+	}
+}
+
+func git(flags *flag.FlagSet) starter {
+	var opts servers.GitOptions
+	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
+	flags.StringVar(&opts.Dir, "dir", "", "where the repositories lie; empty: a directory that goes when the server ends")
+	return func(ctx context.Context, log io.Writer) (server, error) {
+		opts.Log = log
+		return obeying(servers.StartGit(ctx, opts))
 	}
 }
 
