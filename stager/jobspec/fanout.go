@@ -114,7 +114,11 @@ func (o FanoutOptions) job(name, flag string) yamledit.Map {
 	for _, f := range o.Flags {
 		args = append(args, literal(f))
 	}
-	mounts, volumes := []any{mountAt(tmpVolume, "/tmp")}, []any{yamledit.Map{{Key: "name", Value: tmpVolume}, {Key: "emptyDir", Value: yamledit.Map{{Key: "sizeLimit", Value: "64Mi"}}}}}
+	room := yamledit.Map{{Key: "sizeLimit", Value: "64Mi"}}
+	if strings.HasPrefix(o.Source, "git+") {
+		room = yamledit.Map{} // it holds the commit
+	}
+	mounts, volumes := []any{mountAt(tmpVolume, "/tmp")}, []any{yamledit.Map{{Key: "name", Value: tmpVolume}, {Key: "emptyDir", Value: room}}}
 	add := func(volume, path string, readOnly bool, source yamledit.Entry) {
 		mount := yamledit.Map{{Key: "name", Value: volume}, {Key: "mountPath", Value: path}}
 		if readOnly {

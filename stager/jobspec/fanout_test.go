@@ -20,6 +20,20 @@ func TestFanout(t *testing.T) {
 	golden.File(t, "testdata/golden/fanout.yaml", out)
 }
 
+// A commit of Git is kept in the temporary directory, and may be larger than other files there.
+func TestFanoutOfGitHasRoom(t *testing.T) {
+	for source, limited := range map[string]bool{"s3://a/": true, "git+https://host/repo": false} {
+		out, err := Fanout(FanoutOptions{Name: "x", Source: source, Destination: "s3://b/", Workers: 2, User: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decodes(t, out)
+		if strings.Contains(string(out), "sizeLimit") != limited {
+			t.Errorf("%s: the temporary directory is limited: %t, want %t", source, !limited, limited)
+		}
+	}
+}
+
 func TestFanoutRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		change func(*FanoutOptions)
