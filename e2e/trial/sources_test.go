@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -47,4 +49,46 @@ func TestWindowLosesNothingOverFTP(t *testing.T) {
 			wasAway(t, log)
 		})
 	}
+}
+
+// Two readers take 40 shards through a window over a Git server. It is killed while it sends the
+// commit, and again when half of the shards are taken.
+func TestWindowLosesNothingOverGit(t *testing.T) {
+	binary, how := build(t), theOutage()
+	g, err := servers.StartGit(t.Context(), servers.GitOptions{TLS: true, Dies: 8 << 10, Away: how.away})
+	live.Require(t, "git", err)
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	const count, size = 40, 256 << 10
+	repo := filepath.Join(g.Dir, "shards")
+	if err := os.Mkdir(repo, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	digests, err := PackNoise(repo, count, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := servers.MakeGit(t.Context(), repo); err != nil {
+		t.Fatal(err)
+	}
+	url := func(string) string { return g.URL("shards@main") + "?ca-bundle=" + g.CA }
+	s, died := store{Server: g, url: url}, false
+	_, log := s.window(t, binary, "", shards{count, size, digests}, Config{
+		Readers: 2, Pace: 20 * time.Millisecond,
+		During: func(acked, total int) error {
+			if died || acked < total/2 {
+				return nil
+			}
+			died = true
+			_, err := s.goAway(t.Context(), how.away)
+			return err
+		},
+	})
+	if !died {
+		t.Error("the server was not killed")
+	}
+	wasAway(t, log)
 }
