@@ -22,6 +22,7 @@ MAINTAINER ?=
 
 # Tools run by version, so that everybody gets the same answer.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+DEADCODE      := golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 MKDOCS        := mkdocs-material==9.7.0
 
@@ -86,6 +87,10 @@ lint: ## find what tests do not: vet, format, linters, known vulnerabilities
 	$(call say,golangci-lint and gofumpt; the reasons stand in .golangci.yml)
 	go run $(GOLANGCI_LINT) run ./...
 	cd e2e && go run $(GOLANGCI_LINT) run ./...
+	$(call say,functions that no command reaches)
+	@unreached="$$(go run $(DEADCODE) ./cmd/...)" || exit; \
+	! grep -v -e '^backends/conformance/' -e '^stager/jobspec/annotations.go:.* EntryOptions$$' -e '^stager/plan/decode.go:.* Parse$$' <<<"$$unreached" || \
+	{ echo 'Remove these, or say in the Makefile which other module needs them. What only tests call keeps no promise.'; exit 1; }
 	$(call say,known vulnerabilities in what is called)
 	GOBIN='$(CURDIR)/.cache/bin' go install $(GOVULNCHECK)
 	@code=0; .cache/bin/govulncheck ./... || code=$$?; \

@@ -312,9 +312,7 @@ func printable(r rune) bool {
 	return r >= ' ' && r < 0x7f || r >= 0xa0 && r < 0xd800 && r != 0x2028 && r != 0x2029 || r >= 0xe000 && r < 0xfeff || r > 0xfeff && r < 0xfffe || r >= 0x10000
 }
 
-// Quote returns a text in double quotes, valid in JSON and YAML.
-func Quote(s string) string { return string(appendQuoted(nil, s)) }
-
+// appendQuoted appends a text in double quotes, valid in JSON and YAML.
 func appendQuoted(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {
