@@ -15,6 +15,8 @@ from ._daemon import Heartbeat, call, default_socket, quote
 from ._errors import InputFailedError, UsageError, WaitTimeoutError
 from ._staged import run
 
+OPENING_S = 30.0  # how long a daemon that starts may take to open its outputs
+
 
 class Checkpoint:
     """The checkpoints of an output; without a name, of the plan's only one.
@@ -29,11 +31,16 @@ class Checkpoint:
 
     @property
     def output(self) -> str:
-        if self._output is None:
-            names = [o["output"] for o in _outputs.status(self.socket).get("outputs", [])]
-            if len(names) != 1:
+        wait = Heartbeat("the outputs of the plan")
+        while self._output is None:
+            status = _outputs.status(self.socket)
+            names = [o["output"] for o in status.get("outputs", [])]
+            if len(names) == 1:
+                self._output = names[0]
+            elif names or status.get("ready", True) or wait.waited() > OPENING_S:
                 raise UsageError(f"the plan has {len(names)} outputs{': ' if names else ''}{', '.join(names)}; name one")
-            self._output = names[0]
+            else:
+                time.sleep(0.1)
         return self._output
 
     def status(self) -> dict[str, Any]:

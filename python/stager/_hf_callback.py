@@ -34,7 +34,7 @@ class Callback(_Exports or _Plain, transformers.TrainerCallback):  # type: ignor
 
     def __init__(self, output: str | None = None, *, data: Any = None, socket: str | None = None) -> None:
         self.checkpoint, self.socket, self.noticed, self.trains = Checkpoint(output, socket=socket), socket, False, False
-        self.data: Any = data
+        self.data = data
 
     def state(self) -> dict[str, Any]:
         """Returns what a Trainer keeps in its state: the position."""
@@ -59,10 +59,11 @@ class Callback(_Exports or _Plain, transformers.TrainerCallback):  # type: ignor
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if state.is_world_process_zero:
             path = os.path.abspath(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
-            late = _Exports is None and self.data is not None
+            data: Any = self.data
+            late = _Exports is None and data is not None
             if late:
                 with open(os.path.join(path, _POSITION), "w", encoding="utf-8") as file:
-                    json.dump(self.data.state_dict(), file)
+                    json.dump(data.state_dict(), file)
             self._commit(path, state.global_step, time.monotonic() + (_OLD_S if late else 0.0))
         return control
 

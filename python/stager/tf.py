@@ -7,8 +7,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import copy
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -28,6 +31,18 @@ _REFUSED = {
     "shard": "the plan has the parts of nodes", "shuffle": "use the options shuffle and seed of stager.tf.dataset",
     "skip": "load_state_dict skips what was used", "take": "leave the training loop when it has enough",
 }  # fmt: skip
+
+_passes: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _close() -> None:
+    """Ends passes that an exception left: TensorFlow would wait for their threads for ever when the interpreter ends."""
+    for passing in list(_passes):
+        with contextlib.suppress(ValueError):  # another thread is in it
+            passing.close()
+
+
+atexit.register(_close)
 
 
 class Dataset(Position):
@@ -86,7 +101,9 @@ class Dataset(Position):
             if failures:
                 raise failures[0]
 
-        return run(feed, number, batches())
+        passing = run(feed, number, batches())
+        _passes.add(passing)
+        return passing
 
 
 def dataset(

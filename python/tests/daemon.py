@@ -15,7 +15,7 @@ class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, path, shards=(), api="1", fail=None, outputs=None):
         super().__init__(path, Handler)
-        self.outputs, self.commits = outputs or {}, []
+        self.outputs, self.commits, self.ready = outputs or {}, [], True
         self.path, self.shards, self.api, self.fail = path, list(shards), api, fail
         self.lock, self.waiting, self.leased, self.acked, self.returned = threading.Lock(), list(range(len(self.shards))), {}, [], []
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -31,7 +31,7 @@ class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                     self.waiting, self.leased, self.acked = [p for p in range(len(self.shards)) if p not in settled], {}, sorted(settled)
                 return 200, {"manifest": "m", "part": "0/1", "epoch": 0, "settled": {"0": [[p, p] for p in sorted(self.acked)]}}
             if parts[-1] == "status":
-                return 200, {"outputs": [{"output": name} for name in self.outputs]}
+                return 200, {"ready": self.ready, "outputs": [{"output": name} for name in self.outputs]}
             if parts[-1] == "commit":
                 self.commits.append(body)
                 return 202, {}

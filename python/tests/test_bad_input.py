@@ -172,6 +172,14 @@ class Arguments(Case):
             fake = self.fake(outputs={name: {"dir": self.dir} for name in names})
             self.rejects(stager.UsageError, words, lambda fake=fake: stager.Checkpoint(socket=fake.path).latest())
 
+    def test_outputs_of_a_daemon_that_starts_are_awaited(self):
+        fake = self.fake()
+        fake.ready = False
+        self.rejects(stager.UsageError, "has 0 outputs; name one", lambda: stager.Checkpoint(socket=fake.path).latest())
+        self.assertGreater(self.clock.now, 30)
+        with mock.patch.object(self.clock, "sleep", lambda _: fake.outputs.update(ckpt={"committed": {"step": 3}})):
+            self.assertEqual(stager.Checkpoint(socket=fake.path).latest(), 3)
+
 
 class Checkpoints(Case):
     def test_save_commits_and_replaces_the_step_of_a_run_before(self):

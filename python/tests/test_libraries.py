@@ -125,6 +125,13 @@ class TensorFlow(Loader):
         with self.assertRaises(KeyError):
             list(self.tf.dataset("train", None, decode=lambda row: row["none"], socket=self.fake(3).path).batch(2))
 
+    def test_pass_is_ended_with_the_interpreter(self):
+        fake = self.fake(3)
+        passing = iter(self.tf.dataset("train", None, socket=fake.path).batch(1))
+        next(passing)
+        self.tf._close()
+        self.assertEqual((list(passing), fake.acked, fake.returned), ([], [], [0]))
+
     def test_methods_that_cannot_work_are_refused(self):
         data = self.tf.dataset("train", None)
         with self.assertRaisesRegex(stager.UsageError, "no shuffle: use the options shuffle and seed"):
