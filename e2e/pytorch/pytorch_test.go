@@ -38,6 +38,7 @@ type lab struct {
 	store   []string // environment of the store's clients
 	url     string   // of the shards
 	shards  string   // the same, in a local directory
+	size    int64    // of the largest one
 }
 
 func newLab(t *testing.T) *lab {
@@ -58,7 +59,25 @@ func newLab(t *testing.T) *lab {
 	push := exec.Command(l.stager, "push", "--quiet", l.shards, l.url)
 	push.Env = append(os.Environ(), l.store...)
 	l.run(push)
+	l.size = l.largest(l.shards)
 	return l
+}
+
+// largest returns the size of the largest file in a directory.
+func (l *lab) largest(dir string) (size int64) {
+	l.t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		size = max(size, info.Size())
+	}
+	return size
 }
 
 // run runs a command to its end and returns what it prints.
@@ -80,10 +99,6 @@ func (l *lab) window() (socket string) {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	info, err := os.Stat(filepath.Join(l.shards, "digits-000.tar"))
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	socket = filepath.Join(dir, "s.sock")
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -91,7 +106,7 @@ metadata: {name: digits}
 spec:
   inputs:
   - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
-`, l.url, dir, info.Size()*count/3, epochs)
+`, l.url, dir, l.size*count/3, epochs)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}

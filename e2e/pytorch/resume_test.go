@@ -36,10 +36,6 @@ func (l *lab) nodeOf(saves string, shards int) *node {
 		l.t.Fatal(err)
 	}
 	n := &node{l: l, dir: dir, saves: saves, socket: filepath.Join(dir, "s.sock")}
-	info, err := os.Stat(filepath.Join(l.shards, "digits-000.tar"))
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
 metadata: {name: digits}
@@ -48,7 +44,7 @@ spec:
   - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
   outputs:
   - {name: ckpt, path: %s/out, destination: "%s", keep: {last: 2}}
-`, l.url, dir, info.Size()*int64(shards), epochs, dir, saves)
+`, l.url, dir, l.size*int64(shards), epochs, dir, saves)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}

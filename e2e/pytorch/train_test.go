@@ -164,34 +164,79 @@ func TestExampleOfDDPUsesSamplesOnce(t *testing.T) {
 	}
 }
 
+// importing returns the first of the Pythons in frameworksVariable that imports a module.
+func importing(t *testing.T, module string) string {
+	t.Helper()
+	for _, python := range filepath.SplitList(os.Getenv(frameworksVariable)) {
+		if exec.CommandContext(t.Context(), python, "-c", "import "+module).Run() == nil {
+			return python
+		}
+	}
+	live.Require(t, "trainers", fmt.Errorf("%s names no Python with %s", frameworksVariable, module))
+	return ""
+}
+
+// repacked is a lab whose samples are in shards of another library.
+func (l *lab) repacked(t *testing.T, python, kind string) *lab {
+	t.Helper()
+	of := *l
+	of.t, of.url, of.shards = t, "s3://digits/"+kind+"/", t.TempDir()
+	of.run(exec.CommandContext(t.Context(), python, "testdata/pack_streaming.py", l.shards, of.shards))
+	push := exec.CommandContext(t.Context(), l.stager, "push", "--quiet", of.shards, of.url)
+	push.Env = append(os.Environ(), l.store...)
+	of.run(push)
+	of.size = max(of.largest(of.shards), 24<<10) // a window has a smallest size
+	return &of
+}
+
 // Trainers of frameworks are killed, as are their workers and stager. Started again they restore the
 // newest checkpoint, and each step has the samples and the loss of a run that nobody disturbed.
 func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
-	python := os.Getenv(frameworksVariable)
-	if python == "" {
+	if os.Getenv(frameworksVariable) == "" {
 		live.Require(t, "trainers", errors.New(frameworksVariable+" names no Python with torchdata, transformers, accelerate and lightning"))
 	}
 	l := newLab(t)
-	for _, example := range []string{"torch_dcp", "hf_trainer", "lightning_fit"} {
-		t.Run(example, func(t *testing.T) {
+	l.trainer.Path = "" // they have what they import
+	whole := []kill{{"trainer", 25}, {"child", 48}, {"stager", 70}, {"trainer", 131}, {"child", 155}}
+	alone := []kill{{"trainer", 25}, {"stager", 70}, {"trainer", 131}} // without workers
+	for _, example := range []struct {
+		name, module, packed string
+		kills                []kill
+		args                 []string // before NEWEST
+	}{
+		{"torch_dcp", "torchdata", "", whole, []string{"OUT"}},
+		{"hf_trainer", "accelerate", "", whole, []string{"OUT"}},
+		{"lightning_fit", "lightning", "", whole, []string{"OUT"}},
+		{"mosaicml_mds", "streaming", "mds", whole, nil},
+		{"tf_data", "tensorflow", "", alone, nil},
+		{"jax_grain", "grain", "", alone, []string{"OUT"}},
+	} {
+		t.Run(example.name, func(t *testing.T) {
+			python := importing(t, example.module)
 			own := *l
 			own.t = t
+			if example.packed != "" {
+				own = *l.repacked(t, python, example.packed)
+			}
 			run := func(saves string, kills ...kill) map[int]map[int]line {
-				n := own.nodeOf("s3://digits/"+example+saves, count/3)
+				n := own.nodeOf("s3://digits/saves-"+example.name+saves, count/3)
 				defer n.destroy()
-				return n.fit(t, []string{python, "-B", "../../examples/train/" + example + ".py", n.dir + "/out", n.dir + "/newest"}, kills...)
+				args := []string{python, "-B", "../../examples/train/" + example.name + ".py"}
+				for _, arg := range append(slices.Clone(example.args), n.dir+"/newest") {
+					args = append(args, strings.ReplaceAll(arg, "OUT", n.dir+"/out"))
+				}
+				return n.fit(t, args, kills...)
 			}
 			want := run("-calm/")
 			eachUsed(t, want)
-			kills := []kill{{"trainer", 25}, {"child", 48}, {"stager", 70}, {"trainer", 131}, {"child", 155}}
-			got := run("/", kills...)
+			got := run("/", example.kills...)
 			eachUsed(t, got)
 			for _, step := range slices.Sorted(maps.Keys(want[0])) {
 				if !reflect.DeepEqual(got[0][step], want[0][step]) {
 					t.Fatalf("got step %d as %+v, want it as in a run without kills: %+v", step, got[0][step], want[0][step])
 				}
 			}
-			t.Logf("%d steps after %d kills have the samples and losses of a run without", len(want[0]), len(kills))
+			t.Logf("%d steps after %d kills have the samples and losses of a run without", len(want[0]), len(example.kills))
 		})
 	}
 }
