@@ -105,10 +105,22 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 			continue
 		}
 		delete(u.appeared, name)
-		if _, saved := u.saved[a.step]; !listed && !saved && u.seen[name] == nil {
+		// One that is listed and not seen is held or saved, or was removed after it was listed.
+		_, saved := u.saved[a.step]
+		if !saved && u.seen[name] == nil && !u.heldLocked(name) && u.shipped[name].Fingerprint == "" {
 			u.loseLocked(name, &entry{step: a.step, since: a.since, reason: a.reason})
 		}
 	}
+}
+
+// heldLocked reports whether there is a snapshot of the checkpoint with this name.
+func (u *Uploader) heldLocked(name string) bool {
+	for _, snap := range u.snaps {
+		if snap.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // missUnusable reports a checkpoint that an earlier process held and that cannot be used, if the

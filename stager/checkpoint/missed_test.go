@@ -105,6 +105,29 @@ func TestMissedCheckpointIsNamedOnceWithItsReason(t *testing.T) {
 			h.u.mu.Unlock()
 			removeAll(h.t, h.dir, "step-1")
 		}, label: missedRemoved, why: "before a scan found it"},
+		"removed after it was listed and before it was read": {do: func(h *hurry) {
+			h.marked("step-0")
+			h.appears("step-1", torn)
+			link := h.u.snapshots.hardLink
+			h.u.snapshots.hardLink = func(oldname, newname string) error {
+				removeAll(h.t, h.dir, "step-1")
+				return link(oldname, newname)
+			}
+			pass(h.t, h.u)
+		}, label: missedRemoved, why: "before a scan found it"},
+		"removed after it was held": {do: func(h *hurry) {
+			h.marked("step-1")
+			h.appears("step-2", torn)
+			link := h.u.snapshots.hardLink
+			h.u.snapshots.hardLink = func(oldname, newname string) error {
+				err := link(oldname, newname)
+				removeAll(h.t, h.dir, "step-1")
+				return err
+			}
+			pass(h.t, h.u)
+			h.u.snapshots.hardLink = link
+			write(h.t, filepath.Join(h.dir, "step-2"), map[string]string{"model.pt": zipped(h.t, "2"), markerName: ""})
+		}},
 		"removed before it is complete": {do: func(h *hurry) {
 			h.appears("step-1", torn)
 			pass(h.t, h.u)
