@@ -39,6 +39,7 @@ func (u *Uploader) loseLocked(name string, e *entry) {
 // newName is a checkpoint's name that appeared in the output directory, or was there under a
 // temporary name, since the last scan. If it is removed before a scan, nothing else names it.
 type newName struct {
+	entry  string // as it appeared, which may be its temporary name
 	step   int64
 	since  time.Time
 	reason string // if it is lost
@@ -63,7 +64,7 @@ func (u *Uploader) appears(entry string, isDir bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if _, known := u.appeared[name]; !known && len(u.appeared) < mostAppeared {
-		u.appeared[name] = newName{step: step, since: time.Now(), reason: "it was removed before a scan found it"}
+		u.appeared[name] = newName{entry: entry, step: step, since: time.Now(), reason: "it was removed before a scan found it"}
 	}
 }
 
@@ -89,7 +90,7 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 			step, ok = stepOf(final, true)
 		}
 		if ok && !half[name] {
-			u.appeared[final] = newName{step: step, since: u.scanned, reason: "it was removed under its temporary name " + name}
+			u.appeared[final] = newName{entry: name, step: step, since: u.scanned, reason: "it was removed under its temporary name " + name}
 		}
 	}
 	for name := range half {
@@ -99,7 +100,7 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 	for _, name := range slices.Sorted(maps.Keys(u.appeared)) {
 		a := u.appeared[name]
 		_, listed := names[name]
-		if !listed && !a.again && present(u.root, name) {
+		if !listed && !a.again && (present(u.root, name) || present(u.root, a.entry)) {
 			a.again = true
 			u.appeared[name] = a
 			continue

@@ -128,6 +128,25 @@ func TestMissedCheckpointIsNamedOnceWithItsReason(t *testing.T) {
 			h.u.snapshots.hardLink = link
 			write(h.t, filepath.Join(h.dir, "step-2"), map[string]string{"model.pt": zipped(h.t, "2"), markerName: ""})
 		}},
+		// A save of Orbax was reported as removed: its temporary directory had appeared while a scan ran.
+		"under its temporary name after a scan that began before it": {do: func(h *hurry) {
+			h.appears("tmp-step-1", torn)
+			h.u.mu.Lock()
+			h.u.vanishedLocked(nil, nil)
+			h.u.mu.Unlock()
+			if err := os.Rename(filepath.Join(h.dir, "tmp-step-1"), filepath.Join(h.dir, "step-1")); err != nil {
+				h.t.Fatal(err)
+			}
+			h.u.departed("tmp-step-1")
+			h.marked("step-1")
+		}},
+		"removed under its temporary name after a scan that began before it": {do: func(h *hurry) {
+			h.appears("tmp-step-1", torn)
+			h.u.mu.Lock()
+			h.u.vanishedLocked(nil, nil)
+			h.u.mu.Unlock()
+			removeAll(h.t, h.dir, "tmp-step-1")
+		}, label: missedRemoved, why: "before a scan found it"},
 		"removed before it is complete": {do: func(h *hurry) {
 			h.appears("step-1", torn)
 			pass(h.t, h.u)
