@@ -29,7 +29,8 @@ func (m *Machine) forgetOrder() {
 	})
 }
 
-// learnOrder places an announced writing after those that the announcing node saw before it.
+// learnOrder places an announced writing after those that the announcing node saw before it, and
+// after earlier writings of its step, which that node may not have seen.
 func (m *Machine) learnOrder(a Announcement) {
 	w := a.writing()
 	if slices.Contains(m.order, w) {
@@ -43,6 +44,11 @@ func (m *Machine) learnOrder(a Announcement) {
 		} else if i < 0 {
 			m.order = slices.Insert(m.order, at, b)
 			at++
+		}
+	}
+	for i, o := range m.order {
+		if o.Round == w.Round && o.Step == w.Step && o.Writing < w.Writing {
+			at = max(at, i+1)
 		}
 	}
 	m.order = slices.Insert(m.order, at, w)
