@@ -218,6 +218,18 @@ func (j *job) restore(t *testing.T, want func(step int) map[string][]byte, args 
 	return r.Step
 }
 
+// leftOver prunes the vault, and returns what no COMMIT speaks of and stays there. A server may still
+// write the body of a request whose client has been killed, so that it appears after a first pruning.
+func (v vault) leftOver(t *testing.T) (names []string) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		v.stager(t, "prune", "--last", "2", "--abandoned", "0s", v.url)
+		if names = v.unreferenced(t); len(names) == 0 || time.Now().After(until) {
+			return names
+		}
+	}
+}
+
 // unreferenced lists what lies in the vault and no COMMIT speaks of.
 func (v vault) unreferenced(t *testing.T) (names []string) {
 	t.Helper()
@@ -335,8 +347,7 @@ func TestCheckpointsOutliveKills(t *testing.T) {
 		if got := j.restore(t, written); got != kills+1 {
 			t.Errorf("at the end step %d is the newest, want %d", got, kills+1)
 		}
-		v.stager(t, "prune", "--last", "2", "--abandoned", "0s", v.url)
-		if left := v.unreferenced(t); len(left) > 0 {
+		if left := v.leftOver(t); len(left) > 0 {
 			t.Errorf("left over: %q", left)
 		}
 		t.Logf("%d kills %v; an upload takes %v", kills, moments, calm.Round(time.Millisecond))
@@ -489,8 +500,7 @@ func TestThreeNodesSaveTogether(t *testing.T) {
 				t.Errorf("after the first pod of node %d step %d is restored, want 3 as the new pods wrote it", n, got)
 			}
 		}
-		v.stager(t, "prune", "--last", "2", "--abandoned", "0s", v.url)
-		if left := v.unreferenced(t); len(left) > 0 {
+		if left := v.leftOver(t); len(left) > 0 {
 			t.Errorf("left over: %q", left)
 		}
 	})
