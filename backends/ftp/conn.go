@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // conn is a connection that has logged in. One goroutine uses it at a time.
@@ -135,7 +136,7 @@ func (c *conn) dataPort() (int, error) {
 	}
 	m := passiveForm.FindStringSubmatch(r.text())
 	if m == nil {
-		return 0, fmt.Errorf("%w: %s", errNoReply, oneLine(r.text()))
+		return 0, fmt.Errorf("%w: %s", errNoReply, objectstore.OneLine(r.text()))
 	}
 	high, _ := strconv.Atoi(m[1]) // three digits
 	low, _ := strconv.Atoi(m[2])

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 const (
@@ -198,7 +199,7 @@ func quotedPath(r reply) (string, error) {
 	from := strings.IndexByte(text, '"')
 	to := strings.LastIndexByte(text, '"')
 	if from < 0 || to <= from {
-		return "", backends.Errorf(backends.Unsupported, "open", "", "the server does not name its directory: %s", oneLine(text))
+		return "", backends.Errorf(backends.Unsupported, "open", "", "the server does not name its directory: %s", objectstore.OneLine(text))
 	}
 	return strings.ReplaceAll(text[from+1:to], `""`, `"`), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // parseEntry parses a line of MLSD:
@@ -94,5 +95,5 @@ func parseLine(line string) (e fileshare.Entry, skip bool, err error) {
 
 // unreadable is the error of a line in a listing, such as one that a line break in a name has split.
 func unreadable(line string) error {
-	return backends.Errorf(backends.Unsupported, "list", "", "cannot read the line %q of the server's listing: rename files whose names contain line breaks, or enable MLSD", oneLine(line))
+	return backends.Errorf(backends.Unsupported, "list", "", "cannot read the line %q of the server's listing: rename files whose names contain line breaks, or enable MLSD", objectstore.OneLine(line))
 }

@@ -16,16 +16,6 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// oneLine returns a text of the server for an error: one line, without control characters.
-func oneLine(text string) string {
-	return objectstore.Shorten(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?")))
-}
-
 // What servers say. The codes alone do not tell these cases apart.
 var (
 	fullWords    = regexp.MustCompile(`(?i)too many|maximum|limit|no more|busy|exceed`)

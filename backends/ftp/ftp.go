@@ -10,6 +10,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // partSize is large, because a range that ends within a file costs what the server has sent beyond.
@@ -103,7 +104,7 @@ func (c *conn) stat(key string) (info fileshare.Info, err error) {
 		return info, err
 	}
 	if info.Size, err = strconv.ParseInt(strings.TrimSpace(r.text()), 10, 64); err != nil || info.Size < 0 {
-		return info, fmt.Errorf("%w: %s", errNoReply, oneLine(r.text()))
+		return info, fmt.Errorf("%w: %s", errNoReply, objectstore.OneLine(r.text()))
 	}
 	if c.noTimes {
 		return info, nil
@@ -125,7 +126,7 @@ func parseTime(text string) (time.Time, error) {
 	whole, _, _ := strings.Cut(text, ".")
 	at, err := time.Parse("20060102150405", whole)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: the time %s", errNoReply, oneLine(text))
+		return time.Time{}, fmt.Errorf("%w: the time %s", errNoReply, objectstore.OneLine(text))
 	}
 	return at, nil
 }

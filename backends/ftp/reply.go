@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // Codes of replies that the code acts upon.
@@ -51,7 +53,7 @@ func (r reply) text() string { return strings.Join(r.lines, " ") }
 type replyError struct{ reply }
 
 func (e *replyError) Error() string {
-	return fmt.Sprintf("the server replies %d %s", e.code, oneLine(e.text()))
+	return fmt.Sprintf("the server replies %d %s", e.code, objectstore.OneLine(e.text()))
 }
 
 // is reports whether err is a reply with one of the codes.
@@ -91,7 +93,7 @@ func readReply(r *bufio.Reader) (reply, error) {
 		}
 		first := all.code == 0
 		if first && (code < 100 || code > 599) {
-			return reply{}, fmt.Errorf("%w: %s", errNoReply, oneLine(line))
+			return reply{}, fmt.Errorf("%w: %s", errNoReply, objectstore.OneLine(line))
 		}
 		if first {
 			all.code = code

@@ -10,16 +10,6 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// oneLine returns a text of the server for an error: one line, without control characters.
-func oneLine(text string) string {
-	return objectstore.Shorten(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?")))
-}
-
 // corrupt returns an error for objects that are not what they should be.
 func corrupt(format string, args ...any) error {
 	return backends.Errorf(backends.Corrupt, "open", "", "the server sent invalid objects: "+format, args...)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // packetKind tells the packets that end something from those with contents.
@@ -33,7 +35,7 @@ type remoteError struct {
 	fatal bool // in the middle of the objects
 }
 
-func (e *remoteError) Error() string { return "the server says: " + oneLine(e.text) }
+func (e *remoteError) Error() string { return "the server says: " + objectstore.OneLine(e.text) }
 
 // packets reads the pkt-line format of Git.
 type packets struct {

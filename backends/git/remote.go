@@ -140,7 +140,7 @@ func (r *remote) hash() (func() hash.Hash, error) {
 	case "sha256":
 		return sha256.New, nil
 	default:
-		return nil, backends.Errorf(backends.Unsupported, "open", "", "the repository has hashes of the unknown kind %q", oneLine(format))
+		return nil, backends.Errorf(backends.Unsupported, "open", "", "the repository has hashes of the unknown kind %q", objectstore.OneLine(format))
 	}
 }
 

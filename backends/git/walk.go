@@ -7,6 +7,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 const (
@@ -72,7 +73,7 @@ func (w *walker) keys(yield func(string) bool) {
 
 // hostile returns an error for a name that cannot become one of a file.
 func hostile(key, why string) error {
-	return backends.Errorf(backends.Unsupported, "open", "", "the repository has the name %q, which cannot be a file here, because it %s: rename it there, or read another directory by //", oneLine(key), why)
+	return backends.Errorf(backends.Unsupported, "open", "", "the repository has the name %q, which cannot be a file here, because it %s: rename it there, or read another directory by //", objectstore.OneLine(key), why)
 }
 
 // skip notes an entry that is not listed.
@@ -106,7 +107,7 @@ func (w *walker) add(key string, e entry) error {
 		}
 		return w.add(key, target)
 	}
-	return corrupt("%q has the unknown mode %o", oneLine(key), e.mode)
+	return corrupt("%q has the unknown mode %o", objectstore.OneLine(key), e.mode)
 }
 
 func (w *walker) file(key string, e entry) error {
@@ -116,7 +117,7 @@ func (w *walker) file(key string, e entry) error {
 		w.missing[e.id] = true
 		return nil
 	case obj.kind != blobObject:
-		return corrupt("%q is a %s", oneLine(key), kindNames[obj.kind])
+		return corrupt("%q is a %s", objectstore.OneLine(key), kindNames[obj.kind])
 	}
 	w.files = append(w.files, file{key, e.id, obj})
 	return nil

@@ -27,6 +27,17 @@ func Shorten(s string) string {
 	return s
 }
 
+// OneLine returns a text of a server for an error: one short line of valid UTF-8 without control
+// characters.
+func OneLine(text string) string {
+	return Shorten(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?")))
+}
+
 // Innermost returns the innermost cause of err, but keeps a *net.OpError for its address.
 func Innermost(err error) error {
 	for {
