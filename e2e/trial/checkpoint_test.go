@@ -218,7 +218,7 @@ func (j *job) restore(t *testing.T, want func(step int) map[string][]byte, args 
 	return r.Step
 }
 
-// leftOver prunes the vault, and returns what no COMMIT speaks of and stays there. A server may still
+// leftOver prunes the vault, and returns what stays there and belongs to no COMMIT. A server may still
 // write the body of a request whose client has been killed, so that it appears after a first pruning.
 func (v vault) leftOver(t *testing.T) (names []string) {
 	t.Helper()

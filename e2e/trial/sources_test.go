@@ -31,22 +31,7 @@ func TestWindowLosesNothingOverFTP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, died := store{Server: f, url: f.URL}, false
-			_, log := s.window(t, binary, "", shards{count, size, digests}, Config{
-				Readers: 2, Pace: 20 * time.Millisecond,
-				During: func(acked, total int) error {
-					if died || acked < total/2 {
-						return nil
-					}
-					died = true
-					_, err := s.goAway(t.Context(), how.away)
-					return err
-				},
-			})
-			if !died {
-				t.Error("the server was not killed")
-			}
-			wasAway(t, log)
+			diesHalfway(t, binary, store{Server: f, url: f.URL}, shards{count, size, digests}, how.away)
 		})
 	}
 }
@@ -75,15 +60,22 @@ func TestWindowLosesNothingOverGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := func(string) string { return g.URL("shards@main") + "?ca-bundle=" + g.CA }
-	s, died := store{Server: g, url: url}, false
-	_, log := s.window(t, binary, "", shards{count, size, digests}, Config{
+	diesHalfway(t, binary, store{Server: g, url: url}, shards{count, size, digests}, how.away)
+}
+
+// diesHalfway takes the shards of a server by two readers through a window, and kills it when half of
+// them are taken, for so long.
+func diesHalfway(t *testing.T, binary string, s store, all shards, away time.Duration) {
+	t.Helper()
+	died := false
+	_, log := s.window(t, binary, "", all, Config{
 		Readers: 2, Pace: 20 * time.Millisecond,
 		During: func(acked, total int) error {
 			if died || acked < total/2 {
 				return nil
 			}
 			died = true
-			_, err := s.goAway(t.Context(), how.away)
+			_, err := s.goAway(t.Context(), away)
 			return err
 		},
 	})
