@@ -294,7 +294,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		e.changed = lastChange(files, time.Time{}, time.Now())
 	}
 	snap.Complete, snap.Files, snap.print = e.changed.UTC(), files, fingerprint(files)
-	snap.Evidence, snap.Provisional = j.Word, !j.Final()
+	snap.Evidence, snap.Provisional, snap.written = j.Word, !j.Final(), writtenAt(t.root, files)
 	snap.Cursors = u.stood[name].cursors
 	if u.shipped[name].Fingerprint == snap.print {
 		return false

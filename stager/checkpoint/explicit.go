@@ -121,6 +121,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	snap := &snapshot{
 		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
 		Cursors: cursors, Committed: true, Files: files, print: state, Evidence: commitEvidence,
+		written: writtenAt(t.root, files),
 	}
 	if u.member != nil {
 		e := &entry{step: r.Step}
@@ -137,6 +138,9 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	logOmitted(u.log, nil, t.contentless())
 	delete(u.seen, name)
 	u.dropEarlyLocked(name)
+	if u.member != nil {
+		u.scanAgain()
+	}
 	u.wakeSender()
 	return step, nil
 }

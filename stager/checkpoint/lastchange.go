@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 )
@@ -45,4 +46,46 @@ func bySteps(names map[string]int64) []string {
 	return slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(names[a], names[b]), cmp.Compare(a, b))
 	})
+}
+
+// One listing of a directory may show a checkpoint that the trainer wrote while the listing ran, and
+// not show one that it wrote before. The next listing shows both. So of what two successive scans
+// find, the times of the files decide which was written last, and not which was found last.
+
+// found is a checkpoint that a scan found complete.
+type found struct {
+	scan              int64
+	step              int64
+	written, complete time.Time
+}
+
+// placeLocked records that a snapshot was found now. If it was written before another one that this
+// scan or the previous one has found, it was complete before, too.
+func (u *Uploader) placeLocked(snap *snapshot) {
+	snap.found = u.scans
+	u.recent = slices.DeleteFunc(u.recent, func(f found) bool { return f.scan < u.scans-1 || f.step == snap.Step })
+	if snap.written.IsZero() {
+		return
+	}
+	for _, f := range u.recent {
+		before := cmp.Or(snap.written.Compare(f.written), cmp.Compare(snap.Step, f.step)) < 0
+		if before && !snap.Committed && !snap.Complete.Before(f.complete) {
+			snap.Complete = f.complete.Add(-1)
+		}
+	}
+	u.recent = append(u.recent, found{u.scans, snap.Step, snap.written, snap.Complete})
+}
+
+// writtenAt returns when the newest of files was written, by the clock of their volume, or copied
+// with its times.
+func writtenAt(root *os.Root, files []local) (at time.Time) {
+	if len(files) == 0 {
+		return at
+	}
+	last := slices.MaxFunc(files, func(a, b local) int { return cmp.Compare(a.MTime, b.MTime) })
+	at = last.modified()
+	if born, ok := birth(root, last); ok && born.After(at) {
+		at = born
+	}
+	return at
 }

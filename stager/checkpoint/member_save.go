@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -230,8 +231,9 @@ func (snap *snapshot) sign() group.Sign {
 }
 
 // reportDue reports complete checkpoints that are due to the machine, oldest first. With all,
-// every one is due. While the round of one is being read, later ones wait: the machine takes the
-// order of reports for that of writing.
+// every one is due. The machine takes the order of reports for that of writing. So while the round
+// of one is being read, later ones wait; and each waits until a scan has ended that began after it
+// was found, because one listing may show a later checkpoint without an earlier one.
 func (m *member) reportDue(all bool) {
 	if m.is(memberFenced) {
 		m.giveUpAll("a newer pod has replaced this node")
@@ -247,7 +249,8 @@ func (m *member) reportDue(all bool) {
 		return
 	}
 	steps := u.pendingLocked()
-	for i := len(steps) - 1; i >= 0; i-- {
+	after := slices.IndexFunc(steps, func(step int64) bool { return u.snaps[step].found < u.listed })
+	for i := len(steps) - 1; i >= 0 && after >= 0 && i >= after; i-- {
 		snap := u.snaps[steps[i]]
 		if snap.reported || !all && !snap.Committed {
 			continue
@@ -260,4 +263,18 @@ func (m *member) reportDue(all bool) {
 		l.Edition, l.Sign = max(snap.Edition, 1), snap.sign()
 		m.post(group.Event{What: group.Complete, Local: l})
 	}
+}
+
+// relistLocked reports whether a checkpoint waits for another scan before it is reported to the
+// other nodes.
+func (u *Uploader) relistLocked() bool {
+	if u.member == nil {
+		return false
+	}
+	for _, snap := range u.snaps {
+		if !snap.reported && snap.refused == nil && snap.found >= u.listed {
+			return true
+		}
+	}
+	return false
 }

@@ -81,12 +81,17 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 		}
 		u.wakeSender()
 		next := budget.spend(cpu, time.Now())
-		timer := time.NewTimer(max(min(u.cfg.QuietPeriod/4, longestPause, u.soonest()), time.Until(next)))
+		wait := min(u.cfg.QuietPeriod/4, longestPause, u.soonest())
+		if err == nil && u.relist() {
+			wait = 0
+		}
+		timer := time.NewTimer(max(wait, time.Until(next)))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-hints:
+		case <-u.rescan:
 		case <-timer.C:
 			continue
 		}
@@ -128,6 +133,21 @@ func (u *Uploader) wakeSender() {
 	case u.wake <- struct{}{}:
 	default:
 	}
+}
+
+// scanAgain makes Run scan soon.
+func (u *Uploader) scanAgain() {
+	select {
+	case u.rescan <- struct{}{}:
+	default:
+	}
+}
+
+// relist is relistLocked with the lock.
+func (u *Uploader) relist() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.relistLocked()
 }
 
 // sendOn sends whenever it is woken. After a store error it waits before the next attempt.
@@ -173,8 +193,13 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	retry := firstRetry / 5
 	reported, quiet := false, time.Duration(0)
 	for {
-		if err := u.scan(exit.Gone && exit.Success); err != nil {
-			return u.note(err)
+		for range 2 { // the second confirms the order of what the first found
+			if err := u.scan(exit.Gone && exit.Success); err != nil {
+				return u.note(err)
+			}
+			if !u.relist() {
+				break
+			}
 		}
 		if !reported {
 			reported = true

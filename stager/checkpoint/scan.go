@@ -48,6 +48,9 @@ func (u *Uploader) scan(ended bool) error {
 	if err := errors.Join(u.restoreMode(private), u.restoreMode(snapshotsName)); err != nil {
 		return err
 	}
+	u.mu.Lock()
+	u.scans++
+	u.mu.Unlock()
 	entries, err := fs.ReadDir(disk.FS(u.root), ".")
 	if err != nil {
 		return fmt.Errorf("the output directory: %w", err)
@@ -90,6 +93,7 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.vanishedLocked(names, half)
 	u.halfWritten = half
+	u.listed = u.scans
 	u.mu.Unlock()
 	tree, err := plainWalk(u.root, false, func(p string) bool {
 		_, checkpoint := names[p]
@@ -102,16 +106,6 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.notePlain(tree)
 	return nil
-}
-
-// watchesLocked reports whether scan evaluates the entry with this name.
-func (u *Uploader) watchesLocked(name string) bool {
-	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
-		return false
-	}
-	info, err := u.root.Lstat(name)
-	_, ok := stepOf(name, err != nil || info.IsDir()) // without its own entry it is a group
-	return ok
 }
 
 // candidates returns the entries whose names are those of checkpoints, and their steps. A
@@ -308,7 +302,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	snap := &snapshot{
 		Step: step, Name: name, Complete: e.completeAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
 		Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
-		Evidence: judgement.Word, Provisional: !judgement.Final(),
+		Evidence: judgement.Word, Provisional: !judgement.Final(), written: writtenAt(t.root, files),
 	}
 	if u.member != nil {
 		u.member.adoptLocked(snap, e, signOf(view, judgement))

@@ -53,6 +53,8 @@ type snapshot struct {
 	Sign    group.Sign `json:"sign,omitempty"`
 
 	early     string    // directory that may have links to files which the trainer has removed; "": none
+	written   time.Time // by the clock of the volume; zero: unknown
+	found     int64     // how many scans of this process had begun when it was found
 	reported  bool      // the other nodes may be asked to save it
 	abandoned time.Time // when it was complete, if it is refused because it was abandoned; see failure
 	refused   error     // why the destination refuses it for now; it is kept until somebody decides

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -208,6 +209,16 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	}
 	u.leaveLocked(snap)
 	return nil
+}
+
+// watchesLocked reports whether scan evaluates the entry with this name.
+func (u *Uploader) watchesLocked(name string) bool {
+	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
+		return false
+	}
+	info, err := u.root.Lstat(name)
+	_, ok := stepOf(name, err != nil || info.IsDir()) // without its own entry it is a group
+	return ok
 }
 
 // leaveLocked drops a snapshot.

@@ -106,7 +106,12 @@ type Uploader struct {
 	ending    atomic.Bool       // Drain was called: uploads have the highest priority
 	holding   atomic.Int64      // nanoseconds that the current or last scan spent on links and snapshots
 
+	rescan chan struct{} // signals Run that a checkpoint waits for another scan
+
 	mu          sync.Mutex                 // guards the fields below
+	scans       int64                      // that have begun
+	listed      int64                      // the last of them that has ended
+	recent      []found                    // checkpoints of the current scan and the one before
 	seen        map[string]*entry          // incomplete checkpoints, by name
 	temporary   map[uint64]bool            // inodes that had temporary names during the last scan
 	moved       map[string]uint64          // inodes of entries renamed into place, by name
@@ -213,7 +218,7 @@ func New(cfg Config) (*Uploader, error) {
 	}
 	u := &Uploader{
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
-		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
@@ -406,6 +411,7 @@ func (u *Uploader) Close() error {
 
 // holdLocked registers a snapshot.
 func (u *Uploader) holdLocked(snap *snapshot) {
+	u.placeLocked(snap)
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
 	if !snap.Complete.Before(u.complete.Time) {
