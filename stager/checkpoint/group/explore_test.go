@@ -156,7 +156,7 @@ func (sc *scenario) reached(w *world) bool {
 }
 
 func (sc *scenario) faults() bool {
-	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost+sc.restart+sc.leave > 0
+	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost+sc.restart+sc.leave+sc.away > 0
 }
 
 // saved reports whether the last checkpoint of a job is committed. Another job may have replaced
@@ -218,6 +218,9 @@ var scenarios = []scenario{
 	{name: "restart-each", n: 2, saves: []int64{1, 2}, mode: "each", restart: 1, most: 400_000},
 	{name: "restart-rank0", n: 2, saves: []int64{1, 2}, mode: "rank0", restart: 1},
 	{name: "crash", n: 2, saves: []int64{1}, mode: "job", crash: 1},
+	{name: "away", n: 2, saves: []int64{1, 2}, mode: "each", away: 1, brief: true},
+	{name: "away-re-save", n: 2, saves: []int64{1, 1}, mode: "each", away: 1, brief: true},
+	{name: "away-rollback", n: 2, saves: []int64{2, 1}, mode: "each", away: 1, brief: true},
 	{name: "replace", n: 2, saves: []int64{1}, mode: "each", replace: 1, brief: true, most: 400_000},
 	{name: "replace-drain", n: 2, saves: []int64{1}, mode: "each", replace: 1, drain: true, brief: true, most: 400_000},
 	{name: "lost", n: 2, saves: []int64{1}, mode: "job", lost: 1},

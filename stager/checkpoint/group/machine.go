@@ -285,6 +285,7 @@ func rule(n int) rules { return 1 << n }
 
 // Parts of rules that have a number of their own.
 const (
+	ruleOfRewrites = 12 // part of rule 5: writings of a step are in the order of their numbers
 	ruleOfOrder    = 13 // part of rule 5: checkpoints are in the order in which they were written
 	ruleOfWritings = 14 // part of rule 4: nodes compare which writing of a step they hold
 	ruleOfLeaving  = 15 // part of rule 7: a node that has left brings no more parts

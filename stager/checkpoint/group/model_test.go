@@ -77,11 +77,11 @@ type scenario struct {
 	lazy   bool   // reads are pending, too, instead of immediate
 	brief  bool   // uploads, registration, and the start of a new view are immediate: other scenarios interleave them
 	// How often each event may happen:
-	crash, replace, resize, second, kill, lost, sweep, restart, leave int
-	drain                                                             bool // a replaced member keeps running
-	victim                                                            int  // the member whose pod is replaced, from 1; 0: any
-	most                                                              int  // maximum number of states in the long form; 0: all
-	off                                                               rules
+	crash, replace, resize, second, kill, lost, sweep, restart, leave, away int
+	drain                                                                   bool // a replaced member keeps running
+	victim                                                                  int  // the member whose pod is replaced, or whose stager is away, from 1; 0: any
+	most                                                                    int  // maximum number of states in the long form; 0: all
+	off                                                                     rules
 }
 
 type object struct{ key, body string }
@@ -91,7 +91,7 @@ type world struct {
 	actors []*actor
 	store  []object // sorted by key
 	limbo  []Action // writes that may still happen after their response was lost
-	left   struct{ crash, replace, resize, second, kill, lost, sweep, restart, leave int }
+	left   struct{ crash, replace, resize, second, kill, lost, sweep, restart, leave, away int }
 	runs   int // number of trainer runs
 	done   []SaveID
 	vacant []Config // of removed pods that are not replaced yet
@@ -102,7 +102,7 @@ type world struct {
 func (sc *scenario) start() *world {
 	w := &world{sc: sc}
 	w.left.crash, w.left.replace, w.left.resize, w.left.second = sc.crash, sc.replace, sc.resize, sc.second
-	w.left.kill, w.left.lost, w.left.sweep, w.left.restart, w.left.leave = sc.kill, sc.lost, sc.sweep, sc.restart, sc.leave
+	w.left.kill, w.left.lost, w.left.sweep, w.left.restart, w.left.leave, w.left.away = sc.kill, sc.lost, sc.sweep, sc.restart, sc.leave, sc.away
 	w.begin("job-a", sc.n)
 	if sc.cold {
 		return w

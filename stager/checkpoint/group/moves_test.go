@@ -22,7 +22,7 @@ func (w *world) next() []move {
 			continue
 		}
 		moves = w.requests(moves, i, a)
-		moves = w.trainers(moves, i, a)
+		moves = w.away(w.trainers(moves, i, a), i, a)
 	}
 	for i, a := range w.actors {
 		if !a.dead {
@@ -155,6 +155,11 @@ func (w *world) together(a *actor) bool {
 	return true
 }
 
+// writes reports whether the next event of a trainer may be a save.
+func (w *world) writes(a *actor) bool {
+	return a.trainer == trains && a.pos < len(w.sc.saves) && w.peers(a, func(b *actor) bool { return !b.dead && b.trainer == trains && b.pos >= a.pos })
+}
+
 func (w *world) trainers(moves []move, i int, a *actor) []move {
 	if a.drains || a.trainer == down && len(w.vacant) > 0 {
 		return moves
@@ -167,7 +172,7 @@ func (w *world) trainers(moves []move, i int, a *actor) []move {
 		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = trains, w.lastRun(a.cfg.Job), 0, false, false, false
 		return append(moves, move{fmt.Sprintf("node %s: the trainer has restored and starts", a.name), c, false})
 	}
-	if a.trainer != trains || a.pos == len(w.sc.saves) || !w.peers(a, func(b *actor) bool { return !b.dead && b.trainer == trains && b.pos >= a.pos }) {
+	if !w.writes(a) {
 		return moves
 	}
 	if a.half && w.sc.halves && !a.guessed && (w.sc.mode == "job" || w.sc.mode == "each") {

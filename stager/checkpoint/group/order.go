@@ -47,7 +47,7 @@ func (m *Machine) learnOrder(a Announcement) {
 		}
 	}
 	for i, o := range m.order {
-		if o.Round == w.Round && o.Step == w.Step && o.Writing < w.Writing {
+		if m.on(ruleOfRewrites) && o.Round == w.Round && o.Step == w.Step && o.Writing < w.Writing {
 			at = max(at, i+1)
 		}
 	}

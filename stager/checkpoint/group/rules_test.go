@@ -24,6 +24,7 @@ func TestRulesAreNeeded(t *testing.T) {
 		{4, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
 		{ruleOfWritings, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
 		{ruleOfOrder, scenario{n: 2, saves: []int64{2, 1}, mode: "job"}, "never committed", false},
+		{ruleOfRewrites, scenario{n: 2, saves: []int64{1, 1}, mode: "each", away: 1, victim: 1, brief: true}, "never committed", true},
 		{5, scenario{n: 2, saves: []int64{1, 2}, mode: "each"}, "is not committed", false},
 		{6, scenario{n: 2, saves: []int64{1}, mode: "each"}, "COMMIT without the part", false},
 		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1, victim: 2, brief: true}, "never committed", false},
