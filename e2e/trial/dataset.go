@@ -3,6 +3,7 @@ package trial
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -113,4 +114,29 @@ func PackLoose(dir string, bundles, files, size int) (digests map[string]string,
 		digests[fmt.Sprintf("bundle-%06d", b)] = hex.EncodeToString(h.Sum(nil))
 	}
 	return digests, nil
+}
+
+// PackArchives writes so many compressed archives of files of size bytes, each file in a directory
+// of its own beside an empty one, and returns the digests of the trees that they make.
+func PackArchives(dir string, archives, files, size int) (digests map[string]string, err error) {
+	digests = make(map[string]string, archives)
+	for a := range archives {
+		name, h := fmt.Sprintf("archive-%05d", a), sha256.New()
+		var packed bytes.Buffer
+		squeezed := gzip.NewWriter(&packed)
+		archive := tar.NewWriter(squeezed)
+		for f := range files {
+			in, body := fmt.Sprintf("%03d", f), bytes.Repeat(fmt.Appendf(nil, "%04d%04d", a, f), (size+7)/8)[:size]
+			err = errors.Join(err,
+				archive.WriteHeader(&tar.Header{Name: in + "/empty/", Typeflag: tar.TypeDir, Mode: 0o755}),
+				archive.WriteHeader(&tar.Header{Name: in + "/file", Mode: 0o644, Size: int64(size)}))
+			if _, failed := archive.Write(body); failed != nil {
+				err = errors.Join(err, failed)
+			}
+			noteFile(h, in+"/file", body)
+		}
+		err = errors.Join(err, archive.Close(), squeezed.Close(), os.WriteFile(filepath.Join(dir, name+".tar.gz"), packed.Bytes(), 0o644))
+		digests[name] = hex.EncodeToString(h.Sum(nil))
+	}
+	return digests, err
 }

@@ -113,7 +113,7 @@ func (r *Report) Print(w io.Writer) error {
 	row("lost", r.Lost, "")
 	row("acknowledged twice", r.Twice, "")
 	row("wrong bytes", r.Wrong, "by SHA-256")
-	row("peak on disk", humanize.IBytes(uint64(r.PeakBytes)), fmt.Sprintf("seen from outside in %d looks, with unlinked open files", r.Looks))
+	row("peak on disk", humanize.IBytes(uint64(r.PeakBytes)), fmt.Sprintf("as du counts it in %d looks, with unlinked open files", r.Looks))
 	if r.VolumeLooks > 0 {
 		row("peak of the volume", humanize.IBytes(uint64(r.VolumePeak)), fmt.Sprintf("in %d samples, with directories, journal and reports", r.VolumeLooks))
 	}

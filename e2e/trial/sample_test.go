@@ -174,7 +174,7 @@ func TestSamplerLosesNothing(t *testing.T) {
 	want := calm.acked()
 
 	rough := newSampling(t, binary, shards)
-	watcher := &Watcher{Dir: rough.mixDir}
+	watcher := &Watcher{Dir: rough.mixDir, Shards: true}
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() { watcher.Run(ctx); close(watched) }()

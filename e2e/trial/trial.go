@@ -35,6 +35,8 @@ type Config struct {
 	Window      int64                            // bytes
 	Reuse       string                           // none, fit or pin
 	Items       string                           // YAML of what a shard is, such as "items: directories", or ""
+	Unpack      bool                             // shards are archives
+	Volume      string                           // ext4, tmpfs or xfs, or "" for any
 	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
 	KillStager  []float64                        // at these parts of the whole
 	Outputs     string                           // YAML of the plan's outputs, or ""
@@ -158,10 +160,11 @@ spec:
   - name: train
     source: %s
     path: %s
+    unpack: %s
     mode: window
     window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}, groups: %d, %s}
     order: {by: shuffle, seed: 17, epochs: %d}
-%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), max(t.Groups, 1), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
+%s`, t.Source, t.data, map[bool]string{false: "none", true: "auto"}[t.Unpack], t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), max(t.Groups, 1), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
 }
 
 func (t *trial) startStager() (err error) {

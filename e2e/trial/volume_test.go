@@ -20,13 +20,13 @@ const (
 	xfsLate = 3       // how often freed space may come too late on a busy machine
 )
 
-// onVolume gives a trial a file system of its own, and has its use sampled. It is ext4, or what
-// STAGER_TRIAL_VOLUME says: tmpfs or xfs. xfs frees the space of removed files with a delay and
+// onVolume gives a trial a file system of its own, and has its use sampled. It is what the trial
+// wants, or what STAGER_TRIAL_VOLUME says, ext4, tmpfs or xfs, or ext4. xfs frees the space of removed files with a delay and
 // counts it as used until then, so there the volume has no more room than the window needs, and
 // judge finds in stager's log whether it met a full disk.
 func onVolume(t *testing.T, cfg *Config) (judge func(log string)) {
 	t.Helper()
-	kind := cmp.Or(os.Getenv("STAGER_TRIAL_VOLUME"), "ext4")
+	kind := cmp.Or(cfg.Volume, os.Getenv("STAGER_TRIAL_VOLUME"), "ext4")
 	dir := filepath.Join(cfg.Work, "volume")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

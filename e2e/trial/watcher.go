@@ -12,15 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher measures how many bytes of files a directory costs, as a stranger would: by
-// walking it, and by looking in /proc for files that were unlinked and are still
-// open somewhere. Hard links count once.
+// Watcher measures how many bytes a directory costs, as du does: the blocks of its files and
+// directories, stager's own among them. It also looks in /proc for files that were unlinked and
+// are still open somewhere. Hard links count once.
 //
 // A walk takes time, in which one file may go and another come, so that both are
 // seen though they were never there together. What two walks in a row have seen
 // was all there at the moment between them; that is what counts.
 type Watcher struct {
 	Dir string
+	// Shards has the bytes of files alone counted, without those that stager keeps beside them.
+	Shards bool
 
 	mu    sync.Mutex // guards all below
 	peak  int64
@@ -30,7 +32,8 @@ type Watcher struct {
 // Run looks every few milliseconds until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	before := w.look()
-	for ctx.Err() == nil {
+	for {
+		ended := ctx.Err() != nil
 		now := w.look()
 		var bytes int64
 		for f, size := range now {
@@ -41,6 +44,9 @@ func (w *Watcher) Run(ctx context.Context) {
 		w.peak = max(w.peak, bytes)
 		w.looks++
 		w.mu.Unlock()
+		if ended {
+			return
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(2 * time.Millisecond):
@@ -61,20 +67,24 @@ type file struct {
 	born, nanos int64
 }
 
-// look sees every file once, by whatever name.
+// look sees every file and directory once, by whatever name.
 func (w *Watcher) look() map[file]int64 {
 	seen := make(map[file]int64)
 	count := func(path string) {
 		var st unix.Statx_t
 		err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
-		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			// What is reserved costs as much as what is written.
-			f := file{st.Ino, st.Btime.Sec, int64(st.Btime.Nsec)}
-			seen[f] = max(int64(st.Size), int64(st.Blocks)*512-4095)
+		regular := st.Mode&unix.S_IFMT == unix.S_IFREG
+		if err != nil || !regular && (w.Shards || st.Mode&unix.S_IFMT != unix.S_IFDIR) {
+			return
 		}
+		took := int64(st.Blocks) * 512
+		if w.Shards { // what is reserved costs as much as what is written
+			took = max(int64(st.Size), took-4095)
+		}
+		seen[file{st.Ino, st.Btime.Sec, int64(st.Btime.Nsec)}] = took
 	}
 	_ = filepath.WalkDir(w.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && !bookkeeping(path) {
+		if err == nil && path != w.Dir && !(w.Shards && bookkeeping(path)) {
 			count(path)
 		}
 		return nil // what vanishes while one looks is not there
@@ -83,15 +93,14 @@ func (w *Watcher) look() map[file]int64 {
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
 		target, unlinked := strings.CutSuffix(target, " (deleted)")
-		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") && !bookkeeping(target) {
+		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") && !(w.Shards && bookkeeping(target)) {
 			count(fd)
 		}
 	}
 	return seen
 }
 
-// bookkeeping is what stager writes beside the shards: it is small, and not what the
-// bound speaks of.
+// bookkeeping is what stager keeps beside shards.
 func bookkeeping(path string) bool {
 	name := filepath.Base(path)
 	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "sample.json") || strings.HasPrefix(name, "cursor") || strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges") || strings.HasSuffix(name, ".tree.of")
@@ -117,12 +126,14 @@ func (s *sampled) run(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for s.err == nil {
+		ended := ctx.Err() != nil
 		now, err := s.used()
 		s.peak, s.err = max(s.peak, now-s.first), err
-		s.looks++
+		if s.looks++; ended {
+			return
+		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}
