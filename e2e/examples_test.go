@@ -13,12 +13,15 @@ import (
 // typed are the commands that the comment on top of an example tells to type.
 var typed = regexp.MustCompile(`(?m)^(?:#|//)     stager (.*?)(?: \| kubectl apply -f -)?$`)
 
+// typedTraining is the command that the comment of an example of a trainer tells to type.
+var typedTraining = regexp.MustCompile(`(?m)^    (?:python3|torchrun) .*$`)
+
 // Each file of examples/ tells a problem and the command to type, which works as it is
 // typed; the table in the README has it. What manifests are after that is stager/jobspec's
 // and e2e/cluster's to test.
 func TestExamples(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"../examples/*.*", "../examples/kinds/*"} {
+	for _, pattern := range []string{"../examples/*.*", "../examples/kinds/*", "../examples/train/*"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
@@ -41,6 +44,12 @@ func TestExamples(t *testing.T) {
 			text, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if strings.HasPrefix(name, "train/") { // e2e/pytorch runs it
+				if line := typedTraining.FindSubmatch(text); line == nil || !strings.Contains(string(line[0]), " "+filepath.Base(f)+" ") {
+					t.Errorf("got %q in the comment on its top, want a command that runs it", line)
+				}
+				return
 			}
 			all := typed.FindAllSubmatch(text, -1)
 			if len(all) == 0 || !strings.Contains(string(all[0][1]), "examples/"+name) {

@@ -143,14 +143,30 @@ func eachUsed(t *testing.T, steps map[int]map[int]line) {
 	}
 }
 
+// typed returns what an example's comment tells to type after the name of the program, in the
+// directories of the node.
+func (n *node) typed(t *testing.T, example string) []string {
+	t.Helper()
+	file := "../../examples/train/" + example + ".py"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^    (?:python3|torchrun) (.*)$`).FindStringSubmatch(string(text))
+	if line == nil {
+		t.Fatalf("%s has no line to type", file)
+	}
+	return strings.Fields(strings.NewReplacer(example+".py", file, "/out", n.dir+"/out", "/newest", n.dir+"/newest").Replace(line[1]))
+}
+
 // Two ranks train with DDP, while a rank, a worker's shards and stager are lost: torchrun starts all
 // again at the newest checkpoint, and each sample is used once in each epoch.
 func TestExampleOfDDPUsesSamplesOnce(t *testing.T) {
 	l := newLab(t)
 	n := l.nodeOf("s3://digits/ddp/", count/3)
-	args := []string{l.trainer.Python, "-B", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "--max_restarts", "9"}
+	args := []string{l.trainer.Python, "-B", "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"}
 	// Without -r and -t, torchrun of PyTorch 1.13 fails on Python 3.11.
-	args = append(args, "-r", "1", "-t", "1", "--log_dir", t.TempDir(), "../../examples/train/webdataset_ddp.py", n.dir+"/newest")
+	args = append(append(args, "-r", "1", "-t", "1", "--log_dir", t.TempDir()), n.typed(t, "webdataset_ddp")...)
 	steps := n.fit(t, args, kill{"child", 25}, kill{"stager", 50}, kill{"child", 70})
 	eachUsed(t, steps)
 	var losses [2]float64 // of the first and last ten steps
@@ -202,14 +218,13 @@ func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
 	for _, example := range []struct {
 		name, module, packed string
 		kills                []kill
-		args                 []string // before NEWEST
 	}{
-		{"torch_dcp", "torchdata", "", whole, []string{"OUT"}},
-		{"hf_trainer", "accelerate", "", whole, []string{"OUT"}},
-		{"lightning_fit", "lightning", "", whole, []string{"OUT"}},
-		{"mosaicml_mds", "streaming", "mds", whole, nil},
-		{"tf_data", "tensorflow", "", alone, nil},
-		{"jax_grain", "grain", "", alone, []string{"OUT"}},
+		{"torch_dcp", "torchdata", "", whole},
+		{"hf_trainer", "accelerate", "", whole},
+		{"lightning_fit", "lightning", "", whole},
+		{"mosaicml_mds", "streaming", "mds", whole},
+		{"tf_data", "tensorflow", "", alone},
+		{"jax_grain", "grain", "", alone},
 	} {
 		t.Run(example.name, func(t *testing.T) {
 			python := importing(t, example.module)
@@ -221,11 +236,7 @@ func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
 			run := func(saves string, kills ...kill) map[int]map[int]line {
 				n := own.nodeOf("s3://digits/saves-"+example.name+saves, count/3)
 				defer n.destroy()
-				args := []string{python, "-B", "../../examples/train/" + example.name + ".py"}
-				for _, arg := range append(slices.Clone(example.args), n.dir+"/newest") {
-					args = append(args, strings.ReplaceAll(arg, "OUT", n.dir+"/out"))
-				}
-				return n.fit(t, args, kills...)
+				return n.fit(t, append([]string{python, "-B"}, n.typed(t, example.name)...), kills...)
 			}
 			want := run("-calm/")
 			eachUsed(t, want)
