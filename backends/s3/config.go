@@ -36,6 +36,9 @@ func Scheme() backends.Scheme {
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
 			{Name: "list", Summary: "directories lists directory by directory, for servers that do not list in byte order; auto does so if a page is out of order", Default: "auto"},
 			{Name: "checksum", Summary: "crc64nvme sends one with each write, none never, auto until the store rejects it", Default: "crc64nvme on AWS, auto elsewhere"},
+			{Name: "sse", Summary: "encryption of what is written: AES256, aws:kms, aws:kms:dsse, or customer for the key in AWS_SSE_CUSTOMER_KEY, of the Secret or the environment, which reads need too", Default: "the bucket's"},
+			{Name: "sse-kms-key-id", Summary: "the key of the key management service, with sse=aws:kms", Default: "the bucket's"},
+			{Name: "tags", Summary: "tags of what is written, as in team=vision,stage=raw", Default: "none"},
 			{Name: "client", Summary: "sdk sends all requests by the AWS SDK, with two to three times the CPU time: try it if a server rejects requests", Default: "stager"},
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
@@ -56,6 +59,7 @@ type settings struct {
 	checksum      string
 	byDirs        bool
 	sdk           bool // the SDK sends all requests
+	extras        extras
 }
 
 func parse(t backends.Target) (settings, error) {
@@ -95,15 +99,21 @@ func parse(t backends.Target) (settings, error) {
 	if c.aws {
 		c.checksum = "crc64nvme"
 	}
-	list, client := "auto", "stager"
+	list, client, tags := "auto", "stager", ""
 	err := params.Read(t.Params,
 		params.Bool("path-style", &c.pathStyle),
 		params.Bool("anonymous", &c.anonymous),
 		params.Bool("requester-pays", &c.requesterPays),
 		params.Choice("list", &list, "auto", "directories"),
 		params.Choice("checksum", &c.checksum, "auto", "crc64nvme", "none"),
+		params.Choice("sse", &c.extras.sse, "AES256", "aws:kms", "aws:kms:dsse", ofCustomer),
+		params.Text("sse-kms-key-id", &c.extras.kmsKey),
+		params.Text("tags", &tags),
 		params.Choice("client", &client, "stager", "sdk"))
 	c.byDirs, c.sdk = list == "directories", client == "sdk"
+	if err == nil {
+		err = c.extras.check(&from, c.endpoint, tags)
+	}
 	return c, err
 }
 
@@ -138,6 +148,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), b.transport, string(b.payer)); err != nil {
 		return backends.Opened{}, err
 	}
+	b.extras, b.reader.customer = set.extras, set.extras.customer
 	if b.requests = b.reader; set.sdk {
 		b.requests = &viaSDK{b.client, b.name, b.payer}
 	}

@@ -47,6 +47,10 @@ func TestParse(t *testing.T) {
 		{"endpoint=http://b&checksum=none", "AWS_ENDPOINT_URL_S3=http://a", settings{endpoint: "http://b", region: "us-east-1", pathStyle: true, checksum: "none"}},
 		{"endpoint=https://oss-cn-x.aliyuncs.com", "AWS_REGION=cn-x", settings{endpoint: "https://oss-cn-x.aliyuncs.com", region: "cn-x", checksum: "auto"}},
 		{"endpoint=https://s3.eu-west-3.amazonaws.com&region=eu-west-3", "", settings{endpoint: "https://s3.eu-west-3.amazonaws.com", aws: true, region: "eu-west-3", checksum: "crc64nvme"}},
+		{"sse=aws:kms&sse-kms-key-id=k&tags=a=b+c,d=e%26f", "", settings{aws: true, checksum: "crc64nvme", extras: extras{sse: "aws:kms", kmsKey: "k", tags: "a=b+c&d=e%26f"}}},
+		{"sse=customer", "AWS_SSE_CUSTOMER_KEY=MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", settings{aws: true, checksum: "crc64nvme", extras: extras{
+			customer: customerKey{"AES256", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "hRasmdxgYDKV3nvbahU1MA=="},
+		}}},
 		{"client=sdk", "", settings{aws: true, checksum: "crc64nvme", sdk: true}},
 		{"endpoint=https://h&path-style=false&anonymous=1", "", settings{endpoint: "https://h", region: "us-east-1", anonymous: true, checksum: "auto"}},
 	} {
@@ -65,7 +69,11 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q with %q: got %+v, %v; want %+v", tt.query, tt.env, got, err, tt.want)
 		}
 	}
-	for _, bad := range []string{"endpoint=rgw:8080", "endpoint=https://u:p@h", "anonymous=maybe", "checksum=md5", "client=curl", "path-style=2"} {
+	for _, bad := range []string{
+		"endpoint=rgw:8080", "endpoint=https://u:p@h", "anonymous=maybe", "checksum=md5", "client=curl", "path-style=2",
+		"sse=DES", "sse-kms-key-id=k", "sse=AES256&sse-kms-key-id=k", "sse=customer", "sse=customer&endpoint=http://h",
+		"tags=a", "tags=a=b,", "tags=a=b,a=c", "tags=" + strings.Repeat("a", 129) + "=b", "tags=0=,1=,2=,3=,4=,5=,6=,7=,8=,9=,10=",
+	} {
 		params, _ := url.ParseQuery(bad)
 		if got, err := parse(backends.Target{Host: "bucket", Params: params}); backends.KindOf(err) != backends.Invalid {
 			t.Errorf("%q: got %+v, %v; want kind invalid", bad, got, err)

@@ -49,6 +49,10 @@
 // is hashed with SHA-256 only to sign it. Stores that refuse such checksums get none from then on,
 // which is logged once; ?checksum= overrides it either way.
 //
+// ?sse= and ?tags= add headers to the requests that create objects and uploads, and to no others:
+// stores refuse a GET of a managed key's object that has them. The exception is ?sse=customer, whose
+// key goes with every request about the content or the attributes of an object.
+//
 // A Commit whose response was lost can be repeated. Each write carries a random value in the
 // metadata, stager-write, which identifies its own object.
 //

@@ -37,6 +37,8 @@ type reader struct {
 	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the client's Send; tests override it to lose responses
 	base   url.URL                                                        // of the bucket; its path has no trailing "/"
 	blank  call                                                           // common to all requests: path, host, payer
+
+	customer customerKey // for all requests about the content of objects
 }
 
 // newReader resolves the endpoint of the bucket of a client.
@@ -94,6 +96,7 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 func (r *reader) object(key string) *call {
 	q := new(r.blank)
 	q.key, q.plain, q.path = key, q.plain+"/"+key, q.path+"/"+escape(key, false)
+	r.customer.use(q)
 	return q
 }
 

@@ -43,6 +43,7 @@ func (v *viaSDK) get(ctx context.Context, q *call) (*http.Response, error) {
 	out, err := v.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &v.bucket, Key: &q.key, RequestPayer: v.payer,
 		ChecksumMode: types.ChecksumMode(q.values[modeField]), IfMatch: q.field(matchField), Range: q.field(rangeField),
+		SSECustomerAlgorithm: q.field(customerAlgorithmField), SSECustomerKey: q.field(customerKeyField), SSECustomerKeyMD5: q.field(customerSumField),
 	})
 	if err != nil {
 		return nil, err
@@ -69,6 +70,7 @@ func (v *viaSDK) put(ctx context.Context, q *call) (http.Header, error) {
 		out, err := v.client.UploadPart(ctx, &s3.UploadPartInput{
 			Bucket: &v.bucket, Key: &q.key, UploadId: &q.upload, PartNumber: new(int32(q.number)), RequestPayer: v.payer,
 			Body: body, ContentLength: &size, ChecksumCRC64NVME: q.field(crcField),
+			SSECustomerAlgorithm: q.field(customerAlgorithmField), SSECustomerKey: q.field(customerKeyField), SSECustomerKeyMD5: q.field(customerSumField),
 		}, unsignedBody)
 		if err != nil {
 			return nil, err
@@ -79,6 +81,8 @@ func (v *viaSDK) put(ctx context.Context, q *call) (http.Header, error) {
 			Bucket: &v.bucket, Key: &q.key, RequestPayer: v.payer,
 			Body: body, ContentLength: &size, ContentType: q.field(typeField), ChecksumCRC64NVME: q.field(crcField),
 			Metadata: map[string]string{markName: q.values[markField]}, IfMatch: q.field(matchField), IfNoneMatch: q.field(noneMatchField),
+			ServerSideEncryption: types.ServerSideEncryption(q.values[sseField]), SSEKMSKeyId: q.field(kmsKeyField), Tagging: q.field(tagsField),
+			SSECustomerAlgorithm: q.field(customerAlgorithmField), SSECustomerKey: q.field(customerKeyField), SSECustomerKeyMD5: q.field(customerSumField),
 		}, unsignedBody)
 		if err != nil {
 			return nil, err
@@ -121,10 +125,7 @@ func (v *viaSDK) probe(ctx context.Context) error {
 
 // field returns the value of a header, or nil.
 func (q *call) field(i int) *string {
-	if q.values[i] == "" {
-		return nil
-	}
-	return &q.values[i]
+	return of(q.values[i])
 }
 
 // unsignedBody signs a request without its body, which a checksum protects. Otherwise the body would

@@ -32,6 +32,7 @@ type bucket struct {
 	requests  requester // reader, or viaSDK
 	transport *http.Transport
 	payer     types.RequestPayer
+	extras    extras
 	unset     bool // no endpoint is set, so AWS is used
 	log       *slog.Logger
 	renew     func() bool // makes the next request reload the credentials; false: they cannot have changed. May be nil
@@ -103,7 +104,11 @@ func (*bucket) described(key string, out *s3.HeadObjectOutput) backends.Object {
 }
 
 func (b *bucket) head(ctx context.Context, key string) (*s3.HeadObjectOutput, error) {
-	return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer, ChecksumMode: types.ChecksumModeEnabled})
+	c := &b.extras.customer
+	return b.client.HeadObject(ctx, &s3.HeadObjectInput{
+		Bucket: &b.name, Key: &key, RequestPayer: b.payer, ChecksumMode: types.ChecksumModeEnabled,
+		SSECustomerAlgorithm: of(c.algorithm), SSECustomerKey: of(c.key), SSECustomerKeyMD5: of(c.sum),
+	})
 }
 
 // reason finds the details that a HEAD response lacks, as it has no body: whether the bucket is

@@ -66,6 +66,12 @@ var fields = [...]struct{ signed, sent string }{
 	{"x-amz-request-payer", "X-Amz-Request-Payer"},
 	{"x-amz-s3session-token", "X-Amz-S3session-Token"},
 	{"x-amz-security-token", "X-Amz-Security-Token"},
+	{"x-amz-server-side-encryption", "X-Amz-Server-Side-Encryption"},
+	{"x-amz-server-side-encryption-aws-kms-key-id", "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"},
+	{"x-amz-server-side-encryption-customer-algorithm", "X-Amz-Server-Side-Encryption-Customer-Algorithm"},
+	{"x-amz-server-side-encryption-customer-key", "X-Amz-Server-Side-Encryption-Customer-Key"},
+	{"x-amz-server-side-encryption-customer-key-md5", "X-Amz-Server-Side-Encryption-Customer-Key-Md5"},
+	{"x-amz-tagging", "X-Amz-Tagging"},
 }
 
 // The indexes of the fields.
@@ -83,6 +89,12 @@ const (
 	payerField
 	sessionField // the token of an S3 Express session
 	tokenField   // the token of other sessions
+	sseField
+	kmsKeyField
+	customerAlgorithmField
+	customerKeyField
+	customerSumField
+	tagsField
 )
 
 // values are the values of the fields; empty ones are omitted.

@@ -39,6 +39,10 @@ func TestSignaturesMatchTheSDK(t *testing.T) {
 		{"", "requester", false, session, "on AWS", map[int]string{modeField: "ENABLED"}},
 		{"", "", true, creds, "/begins//with/slashes/", map[int]string{rangeField: "bytes=1-2"}},
 		{"http://h", "", false, session, "ä€😀 +%20%&?#=:;,@$'()*!~\x01\x7f\xff", map[int]string{matchField: `"e"`, rangeField: "bytes=0-", modeField: "ENABLED"}},
+		{"", "requester", false, session, "with extras", map[int]string{
+			sseField: "aws:kms", kmsKeyField: "arn:aws:kms:eu-west-3:1:key/k", tagsField: "a=b+c&d=e%26f",
+			customerAlgorithmField: "AES256", customerKeyField: "a2V5", customerSumField: "c3Vt",
+		}},
 		{"http://h", "", false, creds, "a/./b/../c//d", nil},
 	} {
 		opts := s3.Options{Region: "eu-west-3", UsePathStyle: !tt.virtual, HTTPClient: &http.Client{}, Credentials: fixed(tt.creds)}

@@ -71,7 +71,11 @@ func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) 
 // parts returns the parts of an upload in the store.
 func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Part, error) {
 	parts := make(map[int32]types.Part)
-	pages := s3.NewListPartsPaginator(b.client, &s3.ListPartsInput{Bucket: &b.name, Key: &key, UploadId: &id, RequestPayer: b.payer})
+	c := &b.extras.customer
+	pages := s3.NewListPartsPaginator(b.client, &s3.ListPartsInput{
+		Bucket: &b.name, Key: &key, UploadId: &id, RequestPayer: b.payer,
+		SSECustomerAlgorithm: of(c.algorithm), SSECustomerKey: of(c.key), SSECustomerKeyMD5: of(c.sum),
+	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {

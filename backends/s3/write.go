@@ -65,7 +65,12 @@ func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.Crea
 
 // Begin starts the multipart upload.
 func (u *upload) Begin(ctx context.Context) error {
-	in := &s3.CreateMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata()}
+	e := &u.b.extras
+	in := &s3.CreateMultipartUploadInput{
+		Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata(),
+		ServerSideEncryption: types.ServerSideEncryption(e.sse), SSEKMSKeyId: of(e.kmsKey), Tagging: of(e.tags),
+		SSECustomerAlgorithm: of(e.customer.algorithm), SSECustomerKey: of(e.customer.key), SSECustomerKeyMD5: of(e.customer.sum),
+	}
 	err := u.b.withSum(createOperation, u.b.sums.Load(), func(sum bool) error {
 		in.ChecksumAlgorithm, in.ChecksumType = "", ""
 		if u.summed.Store(sum); sum {
@@ -224,6 +229,7 @@ func (u *upload) checkFirst(ctx context.Context) error {
 func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
 	q := u.b.reader.object(u.key)
 	q.body = small
+	u.b.extras.create(q)
 	q.values[typeField], q.values[markField], q.values[noneMatchField] = "application/octet-stream", u.mark, value(u.ifNoneMatch())
 	q.values[matchField] = value(u.ifMatch())
 	var h http.Header
@@ -277,6 +283,8 @@ func (u *upload) completion(size int64, summed bool) (in *s3.CompleteMultipartUp
 		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(), IfMatch: u.ifMatch(),
 		MultipartUpload: &types.CompletedMultipartUpload{},
 	}
+	c := &u.b.extras.customer
+	in.SSECustomerAlgorithm, in.SSECustomerKey, in.SSECustomerKeyMD5 = of(c.algorithm), of(c.key), of(c.sum)
 	sum = backends.CRC64NVME.New().Sum(nil) // of no bytes
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
 		p := u.parts[number]

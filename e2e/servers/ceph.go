@@ -50,6 +50,7 @@ var cephPackages = []string{"ceph-base", "ceph-common", "ceph-mon", "ceph-osd", 
 //   - Without tcp_nodelay each listing takes 40 ms more.
 //   - What was replaced or deleted goes away after seconds, not two hours: it is in
 //     memory, of which the store thinks that it has 16 GiB.
+//   - It has one key to encrypt objects with, of no key management service.
 //   - The monitor ends on a disk with less than 5 % free unless told otherwise. Its own
 //     data is a few megabytes, for which there is room on a disk that is nearly full.
 const cephConfig = `[global]
@@ -93,6 +94,8 @@ osd pool default pg autoscale mode = off
 rgw rados pool pg num min = 1
 paxos propose interval = 0.02
 
+rgw crypt s3 kms backend = testing
+rgw crypt s3 kms encryption keys = stager-test=c3RhZ2VyIHRlc3Qga2V5IG9mIDMyIGJ5dGVzIC4uLi4=
 rgw frontends = beast %[5]s tcp_nodelay=1
 rgw gc obj min wait = 10
 rgw gc processor period = 10
