@@ -179,18 +179,28 @@ func (j *journal) close() error {
 	return errors.Join(err, j.file.Close())
 }
 
-// openJournal reads the records about the plan and continues in the same file, which needs no space
-// on the disk; compact rewrites it. A read error does not discard the journal: it leaves everything
-// unchanged and is returned.
-func (w *Window) openJournal() (*journal, memory, error) {
-	m, root := newMemory(), w.stage.Root()
-	file, err := disk.OpenFile(root, journalName, os.O_RDONLY, 0)
+// readOwnJournal returns what the journal says about this plan. Without a journal that is nothing.
+func (w *Window) readOwnJournal() (memory, error) {
+	m := newMemory()
+	file, err := disk.OpenFile(w.stage.Root(), journalName, os.O_RDONLY, 0)
 	if err == nil {
 		m, err = readJournal(io.LimitReader(file, journalLimit), w.planName())
 		file.Close() //nolint:errcheck // opened for reading
 	}
 	if err != nil && !w.ignored(journalName, err) {
-		return nil, m, fmt.Errorf("cannot read the position in the epoch from %s, nothing was changed: %w", filepath.Join(w.dir, journalName), err)
+		return m, fmt.Errorf("cannot read the position in the epoch from %s, nothing was changed: %w", filepath.Join(w.dir, journalName), err)
+	}
+	return m, nil
+}
+
+// openJournal reads the records about the plan and continues in the same file, which needs no space
+// on the disk; compact rewrites it. A read error does not discard the journal: it leaves everything
+// unchanged and is returned.
+func (w *Window) openJournal() (*journal, memory, error) {
+	root := w.stage.Root()
+	m, err := w.readOwnJournal()
+	if err != nil {
+		return nil, m, err
 	}
 	j := &journal{durable: w.durable(), reserve: w.cfg.journalReserve(), torn: true} // its last line may be torn
 	if m.about {

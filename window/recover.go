@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +48,11 @@ func (w *Window) recover(now time.Time) error {
 		samePlan := strings.HasPrefix(string(old), plan)
 		if len(old) == 0 {
 			// Older versions did not sync the stamp, so a loss of power could leave it empty.
-			samePlan = w.journalIsOurs()
+			m, err := w.readOwnJournal()
+			if err != nil {
+				return err
+			}
+			samePlan = m.about
 		}
 		if err := w.dropState(samePlan, found); err != nil {
 			return err
@@ -100,17 +102,6 @@ func (w *Window) recover(now time.Time) error {
 	return w.sweepIncoming()
 }
 
-// journalIsOurs reports whether the journal is about this plan.
-func (w *Window) journalIsOurs() bool {
-	file, err := disk.OpenFile(w.stage.Root(), journalName, os.O_RDONLY, 0)
-	if err != nil {
-		return false
-	}
-	defer file.Close() // opened for reading
-	m, err := readJournal(io.LimitReader(file, journalLimit), w.planName())
-	return err == nil && m.about
-}
-
 // takeBack undoes a drop that a kill interrupted, so that no file is visible without its link in
 // held/.
 func (w *Window) takeBack() error {
@@ -120,8 +111,11 @@ func (w *Window) takeBack() error {
 	}
 	for _, name := range names {
 		st, err := w.stage.ready.Stat(name)
-		if err != nil || !st.Dir && st.Links < 2 {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !st.Dir && st.Links < 2 {
 			continue
+		}
+		if err != nil {
+			return err
 		}
 		err = w.stage.pendingDir.Move(pendingName(name, st.Ino), w.stage.held, name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {

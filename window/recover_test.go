@@ -301,6 +301,28 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
+// With an empty stamp, a journal on a bad sector passed for that of another plan: it was removed, and
+// the epoch began again.
+func TestEmptyStampWithAnUnreadableJournalIsAnError(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), Input: "train", Manifest: "plan", Epochs: 1, Items: items(2, 10), Size: 100}
+	cfg.Fetcher = &fake{items: listOf(cfg)}
+	w, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(cfg.Dir, journalName)
+	err = errors.Join(w.Close(), os.Truncate(filepath.Join(cfg.Dir, ".stager", "plan"), 0), os.Remove(journal), os.Mkdir(journal, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = New(cfg); err == nil || !strings.Contains(err.Error(), journal+", nothing was changed") {
+		t.Errorf("New: %v, want an error that names %s", err, journal)
+	}
+	if info, err := os.Stat(journal); err != nil || !info.IsDir() {
+		t.Errorf("the journal was removed: %v", err)
+	}
+}
+
 // After a restart, the counters were "delivered 14, 15 acknowledged": a reader acknowledges a shard
 // that an earlier process delivered.
 func TestAcknowledgedNeverExceedsDelivered(t *testing.T) {
