@@ -83,7 +83,7 @@ def litdata(input: str, index: str, *, allow_unsafe_types: bool = False, **optio
 
     index is the path of the data set's index.json, such as stager.staged returns: chunks do not say what their items are. One in the input
     has no samples. Chunks must not be compressed or encrypted. Pickled items need allow_unsafe_types. The options are those of
-    stager.torch.SampleDataset, except open. It imports the serializers of the package litdata.
+    stager.torch.SampleDataset, except open. It imports the serializers of the package litdata, or pyarrow for chunks that hold rows of Arrow.
 
     >>> index = stager.staged("s3://data/imagenet/index.json")  # doctest: +SKIP
     >>> data = stager.torch.loader(litdata("train", index, shuffle=1000, seed=7), batch_size=64, num_workers=4)  # doctest: +SKIP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import tarfile
 from typing import Any, Callable
 
-from ._errors import FormatError
+from ._errors import FormatError, StagerError
 
 
 class Samples:
@@ -19,6 +20,29 @@ class Samples:
         self.count, self.load, self.close = count, load, close
 
 
+def checked(open: Callable[..., Samples]) -> Callable[..., Samples]:
+    """Returns open with a FormatError for whatever a parser raises at bytes that it does not expect. Errors of the system keep their class."""
+
+    @functools.wraps(open)
+    def opened(path: str, *args: Any, **options: Any) -> Samples:
+        of = _checked(path, open, path, *args, **options)
+        return Samples(of.count, functools.partial(_checked, path, of.load), of.close)
+
+    return opened
+
+
+def _checked(path: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    try:
+        return call(*args, **options)
+    except (StagerError, ImportError):
+        raise
+    except Exception as err:
+        if isinstance(err, OSError) and err.errno is not None:
+            raise
+        raise FormatError(f"{path} is damaged: {type(err).__name__}: {err}") from err
+
+
+@checked
 def open_samples(path: str) -> Samples:
     """Opens a shard by the end of its name. A sample of a tar archive or a directory is what has one name before its first
     dot, as WebDataset has it: {"__key__": "dogs/0007", "jpg": b"…", "cls": b"3"}. One of JSON lines or Parquet is a row. Any
@@ -55,7 +79,10 @@ def _tar(path: str, split: Callable[[str], tuple[str, str]] = _split, **more: An
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             members = [(*split(m.name), m.offset_data, m.size) for m in archive if m.isfile()]
-    except tarfile.TarError as err:
+            file.seek(archive.offset)  # tarfile ends at a damaged header as at the end of the archive
+            if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+                raise tarfile.ReadError(f"the header at byte {archive.offset} is not that of a file")
+    except (tarfile.TarError, ValueError, LookupError) as err:
         file.close()
         raise FormatError(f"{path} is not a tar archive, or is damaged: {err}") from err
     groups = [(key, list(of)) for key, of in itertools.groupby((m for m in members if m[0]), lambda m: m[0])]
@@ -71,6 +98,7 @@ def _tar(path: str, split: Callable[[str], tuple[str, str]] = _split, **more: An
     return Samples(len(groups), load, file.close)
 
 
+@checked
 def open_webdataset(path: str) -> Samples:
     """Opens a tar archive with the names and keys that WebDataset gives its samples: endings in lower case, __url__, and no files
     without an ending or below a name such as __meta__."""

@@ -1,0 +1,184 @@
+"""Damaged shards of each format: each truncation and each flipped byte gives other samples or a FormatError, and no other error."""
+
+import contextlib
+import functools
+import importlib.util
+import io
+import json
+import os
+import shutil
+import struct
+import sys
+import tarfile
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(here, "..")]
+
+import stager
+from stager._formats import open_samples, open_webdataset
+from stager._streaming import litdata_config, open_litdata, open_mds
+
+WRITTEN = os.path.join(here, "testdata", "litdata-0.2.76")  # by its BinaryWriter, with pyarrow
+ROWS = [{"pixels": bytes([i]) * i, "label": i % 3, "number": i} for i in range(4)]
+PYARROW = importlib.util.find_spec("pyarrow") is not None
+
+
+def head(samples, columns=b""):
+    at = 4 * (len(samples) + 2) + len(columns)
+    return struct.pack(f"<{len(samples) + 2}I", len(samples), *(at + sum(map(len, samples[:n])) for n in range(len(samples) + 1))) + columns
+
+
+class Damage(unittest.TestCase):
+    def setUp(self):
+        where = tempfile.TemporaryDirectory()
+        self.addCleanup(where.cleanup)
+        self.dir = where.name
+
+    def read(self, opener, path):
+        with contextlib.closing(opener(path)) as of:
+            return [of.load(i) for i in range(of.count)]
+
+    def survives(self, opener, name, whole):
+        """Reads what is left of whole after each damage, and returns how often it was refused."""
+        path, refused = os.path.join(self.dir, name), 0
+
+        def reads(content):
+            with open(path, "wb") as file:
+                file.write(content)
+            try:
+                self.read(opener, path)
+            except stager.FormatError as err:
+                self.assertIn(path, str(err))
+                self.assertNotIn("\n", str(err).strip())
+                return True
+            return False
+
+        self.assertFalse(reads(whole))
+        for at in range(len(whole)):
+            with self.subTest(name, truncated=at):
+                refused += reads(whole[:at])
+            with self.subTest(name, flipped=at):
+                refused += reads(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        return refused
+
+    def test_tar(self):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for name in ("1.txt", "é" * 60 + ".txt"):
+                entry = tarfile.TarInfo(name)
+                entry.size = 3
+                archive.addfile(entry, io.BytesIO(b"abc"))
+        self.assertGreater(self.survives(open_webdataset, "a.tar", buffer.getvalue()[: 512 * 6]), 2000)
+
+    def test_header_in_the_middle_of_a_tar_archive_is_not_its_end(self):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name in ("1.txt", "2.txt"):
+                archive.addfile(tarfile.TarInfo(name))
+        whole = bytearray(buffer.getvalue())
+        whole[512] ^= 1
+        path = os.path.join(self.dir, "a.tar")
+        with open(path, "wb") as file:
+            file.write(whole)
+        with self.assertRaisesRegex(stager.FormatError, "the header at byte 512 is not that of a file"):
+            open_samples(path)
+
+    def test_json_lines(self):
+        whole = b"".join(json.dumps({"a": n, "b": "ä"}).encode() + b"\n" for n in range(3))
+        self.assertGreater(self.survives(open_samples, "a.jsonl", whole), 40)
+
+    def test_mds(self):
+        names = ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.mds")
+        decode = {"str": lambda b: b.decode(), "int": lambda b: struct.unpack("<q", b)[0]}
+        encodings = types.SimpleNamespace(is_mds_encoding_safe=lambda e: e in decode, mds_decode=lambda e, b: decode[e](b))
+        columns = json.dumps({"column_names": ["id", "text"], "column_encodings": ["int", "str"], "column_sizes": [8, 0]}).encode()
+        samples = [struct.pack("<Iq", len(text), n) + text.encode() for n, text in enumerate(("a", "", "ccc"))]
+        modules = {**{name: types.ModuleType(name) for name in names}, "streaming.base.format.mds.encodings": encodings}
+        with mock.patch.dict(sys.modules, modules):
+            self.assertGreater(self.survives(open_mds, "a.mds", head(samples, columns) + b"".join(samples)), 100)
+
+    def test_items_of_litdata(self):
+        self.stand_in_for_litdata()
+        samples = [struct.pack("<IIq", 8, len(text), n) + text.encode() for n, text in enumerate(("a", "", "ccc"))]
+        of = functools.partial(open_litdata, config={"data_spec": "*", "data_format": []})
+        self.assertGreater(self.survives(of, "a.bin", head(samples) + b"".join(samples)), 60)
+        path = os.path.join(self.dir, "b.bin")
+        with open(path, "wb") as file:
+            file.write(head([b"", b""]))
+        with self.assertRaisesRegex(stager.FormatError, "b.bin is damaged"):
+            self.read(of, path)
+
+    def stand_in_for_litdata(self):
+        def deserialize(raw):
+            a, b = struct.unpack_from("<II", raw)
+            return struct.unpack("<q", raw[8 : 8 + a]), raw[8 + a : 8 + a + b].decode()
+
+        loader = types.SimpleNamespace(PyTreeLoader=lambda: types.SimpleNamespace(setup=lambda *_: None, deserialize=deserialize))
+        modules = {name: types.ModuleType(name) for name in ("litdata", "litdata.streaming", "litdata.utilities")}
+        modules["litdata.streaming.item_loader"] = loader
+        modules["litdata.streaming.serializers"] = types.SimpleNamespace(_get_serializers=lambda _: {})
+        modules["litdata.utilities._pytree"] = types.SimpleNamespace(treespec_loads=str)
+        patch = mock.patch.dict(sys.modules, modules)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_index_of_litdata(self):
+        with open(os.path.join(WRITTEN, "index.json"), "rb") as file:
+            whole = file.read()
+        path = os.path.join(self.dir, "index.json")
+        for at in range(len(whole)):
+            for content in (whole[:at], whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
+                with open(path, "wb") as file:
+                    file.write(content)
+                with contextlib.suppress(stager.FormatError):
+                    litdata_config(path)
+
+    def rows(self):
+        return functools.partial(open_litdata, config=litdata_config(os.path.join(WRITTEN, "index.json")))
+
+    def test_rows_of_litdata_with_a_stand_in_for_pyarrow(self):
+        shutil.copy(os.path.join(WRITTEN, "chunk-0-0.bin"), self.dir)
+        path = os.path.join(self.dir, "chunk-0-0.bin")
+
+        class Batch:
+            num_rows = 3
+
+            def __init__(self, rows):
+                self.rows, self.validated = rows, False
+
+            def validate(self, full):
+                self.validated = full
+
+            def slice(self, at, length):
+                assert self.validated
+                return types.SimpleNamespace(to_pylist=lambda: self.rows[at : at + length])
+
+        def memory_map(name):
+            file = open(name, "rb")  # noqa: SIM115 - closed with the samples
+            return types.SimpleNamespace(seek=file.seek, read_buffer=file.read, close=file.close)
+
+        def open_file(buffer):
+            assert buffer.startswith(b"ARROW1") and buffer.endswith(b"ARROW1")
+            return types.SimpleNamespace(get_batch=lambda n: Batch(ROWS[3 * n : 3 * n + 3]))
+
+        library = types.SimpleNamespace(memory_map=memory_map, ipc=types.SimpleNamespace(open_file=open_file))
+        with mock.patch.dict(sys.modules, {"pyarrow": library, "pyarrow.ipc": library.ipc}):
+            self.assertEqual(self.read(self.rows(), path), ROWS)
+        with mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.ipc": None}), self.assertRaisesRegex(stager.FormatError, "needs the package pyarrow"):
+            self.rows()(path)
+
+    @unittest.skipUnless(PYARROW, "pyarrow is not installed")
+    def test_rows_of_litdata(self):
+        self.stand_in_for_litdata()
+        path = os.path.join(WRITTEN, "chunk-0-0.bin")
+        self.assertEqual(self.read(self.rows(), path), ROWS)
+        with open(path, "rb") as file:
+            self.assertGreater(self.survives(self.rows(), "a.bin", file.read()), 400)
+
+
+if __name__ == "__main__":
+    unittest.main()
