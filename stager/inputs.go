@@ -208,7 +208,8 @@ func listing(spec plan.Input) plan.Listing {
 
 func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
 	spec, shard := in.spec, d.cfg.Shard
-	m, from, err := d.manifest(ctx, in, stores)
+	sum := plan.NewDigester(spec)
+	m, from, err := d.manifest(ctx, in, stores, sum)
 	if err != nil {
 		return err
 	}
@@ -226,8 +227,10 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	if err != nil {
 		return err
 	}
-	digest, err := plan.Digest(m, spec.Order, plan.Shard{})
-	if err != nil {
+	var digest string
+	if sum != nil {
+		digest = sum.Sum()
+	} else if digest, err = plan.Digest(m, spec.Order, plan.Shard{}); err != nil {
 		return err
 	}
 	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))

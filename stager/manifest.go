@@ -29,12 +29,13 @@ const (
 
 // manifest lists the sources of a window and reads the files that its order needs: a list of names,
 // an index. These files are not data, even if they lie among the data.
-func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store) (m plan.Manifest, from []download.From, err error) {
+// The objects are also added to sum, unless that is nil.
+func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, sum *plan.Digester) (m plan.Manifest, from []download.From, err error) {
 	spec := in.spec
 	var parts []plan.Manifest
 	var shares []plan.Share
 	for i, source := range spec.From() {
-		part, err := d.list(ctx, in, source, stores[i])
+		part, err := d.list(ctx, in, source, stores[i], sum)
 		if err != nil {
 			return m, nil, err
 		}
@@ -52,8 +53,8 @@ func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Sto
 	return m, from, err
 }
 
-// list returns the manifest of one source.
-func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store) (m plan.Manifest, err error) {
+// list returns the manifest of one source, see manifest.
+func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store, sum *plan.Digester) (m plan.Manifest, err error) {
 	spec := in.spec
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
@@ -84,6 +85,9 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 		}
 		if err != nil {
 			return m, err
+		}
+		if sum != nil {
+			sum.Add(obj)
 		}
 	}
 	if grouped {

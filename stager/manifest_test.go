@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -91,5 +93,50 @@ func TestQualityOfWhatWasDelivered(t *testing.T) {
 	}
 	if err := j.finish(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The name of a plan on disk is the digest of its whole manifest, so that a run continues after an
+// upgrade, whether the digest was computed during the listing or after it.
+func TestPlanNameIsDigestOfManifest(t *testing.T) {
+	for _, order := range []string{
+		"order: {by: name}",
+		"order: {by: shuffle, seed: 3}, exclude: [s1*]",
+		"order: {by: block, block: 2}",
+		"order: {by: shuffle}, index: index.jsonl",
+		"order: {by: shuffle, equalize: drop}, index: index.jsonl",
+		"order: {by: list, list: names.txt}",
+	} {
+		j := newJob(t, "  inputs:\n"+strings.Replace(windowInput, "order: {by: name, epochs: 1}", order, 1))
+		var index strings.Builder
+		for i := range 4 {
+			fmt.Fprintf(&index, "{\"key\": \"s%d.tar\", \"samples\": 10}\n", i)
+		}
+		if strings.Contains(order, "index") {
+			j.mem.Put("train/index.jsonl", []byte(index.String()))
+		}
+		if strings.Contains(order, "names") {
+			j.mem.Put("train/names.txt", []byte("s3.tar\ns0.tar\n"))
+		}
+		j.start()
+		j.ready()
+		in := j.inputs[0]
+		in.mu.Lock()
+		m := in.manifest
+		in.mu.Unlock()
+		digest, err := plan.Digest(m, in.spec.Order, plan.Shard{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamp, err := os.ReadFile(filepath.Join(j.dir, "train", ".stager", "plan"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(stamp), `"`+digest) {
+			t.Errorf("%s: got the plan %s, want %s", order, stamp, digest)
+		}
+		if err := j.finish(); err != nil {
+			t.Errorf("%s: %v", order, err)
+		}
 	}
 }

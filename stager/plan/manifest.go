@@ -2,12 +2,9 @@ package plan
 
 import (
 	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 )
 
@@ -46,68 +43,6 @@ func Join(parts []Manifest, shares []Share) Manifest {
 		m.Counts = nil
 	}
 	return m
-}
-
-// Digest identifies what a node delivers: the objects of a manifest, their order, and the node's
-// partition. Work that was started with another digest belongs to another plan. It is a SHA-256 in
-// hexadecimal.
-//
-// It does not depend on the number of epochs, so that a run may be extended. It depends on counts
-// only where they affect the order.
-func Digest(m Manifest, order OrderSpec, part Shard) (string, error) {
-	h := sha256.New()
-	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
-	switch order.By {
-	case ByBlock:
-		fmt.Fprintf(h, "block %d\n", order.Block)
-	case Balanced:
-		fmt.Fprintf(h, "balanced %d %d %q\n", order.candidates(), order.Over, m.Classes)
-	}
-	if order.By == Weighted {
-		fmt.Fprintf(h, "weighted %q\n", order.within())
-		for _, s := range m.Shares {
-			fmt.Fprintf(h, "%d %d\n", s.Objects, s.Weight)
-		}
-	}
-	if order.Equal() {
-		fmt.Fprintf(h, "equalize %s\n", order.Equalize)
-	}
-	if m.Unpacked {
-		fmt.Fprintln(h, "unpacked")
-	}
-	var text []byte // appended, not formatted: there are millions of objects
-	for i := range m.Len() {
-		o, err := m.Objects.At(i)
-		if err != nil {
-			return "", err
-		}
-		text = append(appendQuoted(text, o.Key), ' ')
-		text = append(strconv.AppendInt(text, o.Size, 10), ' ')
-		text = append(appendQuoted(text, string(o.Version)), '\n')
-		switch {
-		case order.By == Balanced:
-			text = fmt.Appendf(text, "%v\n", m.Counts[i])
-		case (order.By == Weighted || order.Equal()) && m.Counts != nil:
-			text = append(strconv.AppendInt(text, int64(m.Counts[i].Samples), 10), '\n')
-		}
-		if len(text) >= 32<<10 {
-			h.Write(text)
-			text = text[:0]
-		}
-	}
-	h.Write(text)
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// appendQuoted is [strconv.AppendQuote], three times as fast for what needs no escapes, as most keys
-// and versions.
-func appendQuoted(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return strconv.AppendQuote(b, s)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
 }
 
 // Arrange reduces the manifest to the objects of a list, in its order. The list has one name per
