@@ -38,12 +38,6 @@ func (c *credentials) get() string {
 	return c.token
 }
 
-// changed reads the token again and reports whether it is another than before.
-func (c *credentials) changed() bool {
-	before := c.get()
-	return c.load() == nil && c.get() != before
-}
-
 // value returns the contents of a file of a Secret, or the variable of that name.
 func (c *credentials) value(name string) (string, error) {
 	text, err := objectstore.SecretFile(c.opts, name)

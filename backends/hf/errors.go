@@ -26,7 +26,7 @@ func (r *repo) explain(op, key string, err error) error {
 	case code == "RevisionNotFound", code == "EntryNotFound", code == "RepoNotFound" && status.Status == http.StatusNotFound:
 		e.Kind = backends.NotExist
 	}
-	if e.Kind == backends.Permission && r.credentials.changed() {
+	if e.Kind == backends.Permission && r.credentials.load() == nil && status.Renewed(r.authorization) {
 		e.Kind = backends.Unavailable // there is another token now
 	}
 	return out

@@ -93,10 +93,19 @@ func (r *repo) ask(ctx context.Context, method string, at *url.URL, header http.
 		return nil, err
 	}
 	header.Set("Accept-Encoding", "identity")
-	if token := r.credentials.get(); token != "" && objectstore.SameHost(at, r.base) {
-		header.Set("Authorization", "Bearer "+token)
+	if word := r.authorization(at); word != "" {
+		header.Set("Authorization", word)
 	}
 	return r.fetcher.Send(ctx, method, at, header)
+}
+
+// authorization returns the Authorization header for a URL; "" if there is none. Other hosts get no token.
+func (r *repo) authorization(at *url.URL) string {
+	token := r.credentials.get()
+	if token == "" || !objectstore.SameHost(at, r.base) {
+		return ""
+	}
+	return "Bearer " + token
 }
 
 // answerLimit is the maximum size of a response of the API in bytes.

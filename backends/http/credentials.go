@@ -45,12 +45,6 @@ func (c *credentials) load() error {
 	return nil
 }
 
-// changed reads the files again and reports whether they contain something else than before.
-func (c *credentials) changed() bool {
-	before := c.authorization(c.root)
-	return c.load() == nil && c.authorization(c.root) != before
-}
-
 func (c *credentials) read() (own string, entries []login, err error) {
 	var unread error
 	file := func(name string) string {

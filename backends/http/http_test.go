@@ -13,6 +13,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // tree are objects whose names are a trial for index pages.
@@ -334,6 +335,30 @@ func TestCredentialsAreFoundAndRenewed(t *testing.T) {
 			t.Errorf("with a new token: %v", err)
 		}
 	})
+}
+
+// Two requests were refused while the token was renewed. The second found that the file had not
+// changed since the first had read it, and ended the run.
+func TestRenewedCredentialsReachEveryRequest(t *testing.T) {
+	dir := secrets(t, map[string]string{"token": "old"})
+	raw, _ := start(t, nil).open(t, "/", backends.Options{Secrets: dir}).Backend()
+	s := raw.(*site)
+	refused := func(token string) error {
+		req := httptest.NewRequest(http.MethodGet, s.root.String(), nil)
+		req.Header.Set("Authorization", "Bearer "+token)
+		return objectstore.Refusal(&http.Response{StatusCode: http.StatusUnauthorized, Request: req, Body: http.NoBody})
+	}
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range []struct {
+		token string
+		want  backends.Kind
+	}{{"old", backends.Unavailable}, {"old", backends.Unavailable}, {"new", backends.Permission}} {
+		if got := s.explain("read", "k", s.root, refused(tt.token)); backends.KindOf(got) != tt.want {
+			t.Errorf("refusal %d, of the %s token: got %v (kind %v), want kind %v", i+1, tt.token, got, backends.KindOf(got), tt.want)
+		}
+	}
 }
 
 func TestWritesAreRefused(t *testing.T) {

@@ -150,12 +150,14 @@ type StatusError struct {
 	Page       bool // the body is a web page
 	Body       []byte
 	RetryAfter time.Duration
+
+	request *http.Request
 }
 
 // Refusal reads the body of an error response and closes it.
 func Refusal(res *http.Response) *StatusError {
 	defer res.Body.Close()
-	e := &StatusError{Status: res.StatusCode, Header: res.Header, Page: strings.HasPrefix(res.Header.Get("Content-Type"), "text/html")}
+	e := &StatusError{Status: res.StatusCode, Header: res.Header, Page: strings.HasPrefix(res.Header.Get("Content-Type"), "text/html"), request: res.Request}
 	e.Body, _ = io.ReadAll(io.LimitReader(res.Body, refusalLimit)) // the status suffices
 	e.RetryAfter = RetryAfter(res.Header, time.Now())
 	return e
@@ -172,6 +174,13 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 		return 0
 	}
 	return max(at.Sub(now), 0)
+}
+
+// Renewed reports whether the refused request would carry another Authorization header now, of
+// which authorization returns the value for a URL. What other requests have read since does not
+// matter: the credentials may have been renewed while this one was under way.
+func (e *StatusError) Renewed(authorization func(*url.URL) string) bool {
+	return e.request != nil && authorization(e.request.URL) != e.request.Header.Get("Authorization")
 }
 
 func (e *StatusError) Error() string {
