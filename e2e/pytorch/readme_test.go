@@ -13,18 +13,18 @@ import (
 )
 
 // loaderLines are the examples of loaders in the README, each with its language, and that of
-// WebDataset without the package in the handbook.
+// WebDataset without the package in the manual.
 func loaderLines(t *testing.T) (python, shell []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	handbook, err := os.ReadFile(filepath.Join("..", "..", "stager", "HANDBOOK.md"))
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "python.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, curl, _ := strings.Cut(string(handbook), "```python\nurls = ")
+	_, curl, _ := strings.Cut(string(guide), "```python\nurls = ")
 	curl, _, _ = strings.Cut(curl, "\n```")
 	python = append(python, "urls = "+curl)
 	_, rest, ok := strings.Cut(string(text), "\nThe trainer can read shards in several ways:\n")

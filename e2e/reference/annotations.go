@@ -11,7 +11,7 @@ import (
 const annotationsIntro = `# Annotations
 
 Annotations of a pod template, or of the object around it, request data for its pods; ` + "`stager inject`, `stager krm`" + ` and the webhook read them. The innermost take
-precedence. [The handbook](../../stager/HANDBOOK.md#job-specs) describes what is added to a pod.
+precedence. [Add stager to job specs](../guides/job-specs.md) describes what is added to a pod.
 
 | annotation | value | meaning |
 |---|---|---|

@@ -19,7 +19,7 @@ meaning for every command that has the flag; a variable for a flag that a comman
 | neither | the plan, where it has such a field, else the default |
 
 A switch is set by ` + "`true` or `false`. A repeatable flag has one value in its variable" + `. Variables that are not flags, such as those of stores, their credentials
-and the index of a node, are listed in the [handbook](../../stager/HANDBOOK.md#credentials-and-environment).
+and the index of a node, are listed in the page about [credentials](../guides/credentials.md).
 
 Variables in **bold** do not follow the rule, because flags of the same name mean something else.
 

@@ -101,7 +101,7 @@ const metricsIntro = `# Metrics
 stager exports these Prometheus metrics. A running ` + "`stager run` serves them at `/metrics` of `--listen`" + ` and of its socket, the webhook at
 ` + "`/metrics` of `--probes`" + `. A metric without a unit is a number.
 
-Which of them to alert on, the [handbook](../../stager/HANDBOOK.md#metrics) says.
+[Alerts](../operations/alerts.md) says which of them to alert on.
 `
 
 // metricsPage returns the page of the metrics.

@@ -156,7 +156,7 @@ func (s *schemas) content(b *body) (object, error) {
 
 const apiIntro = `# HTTP API
 
-` + "`stager run`" + ` serves this API on its Unix socket, and with ` + "`--listen`" + ` on a port. The [Python client](../../stager/HANDBOOK.md#from-python) and commands such as
+` + "`stager run`" + ` serves this API on its Unix socket, and with ` + "`--listen`" + ` on a port. The [Python client](../guides/python.md) and commands such as
 ` + "`stager next`" + ` use it. [openapi.json](../schema/openapi.json) describes it as OpenAPI 3.1, for generators and editors.
 
 ` + "```sh\ncurl --unix-socket /run/stager/stager.sock http://stager/v1/status\n```" + `

@@ -20,7 +20,7 @@ A URL names an object or a directory in a store; a directory ends with ` + "`/`"
 Characters that have a meaning in URLs are written as ` + "`%25` for `%`, `%3F` for `?` and `%23` for `#`" + `. On the command line, a location without ` + "`://`" + ` is a local path.
 
 URLs never contain passwords or keys. The sentence about credentials at each scheme is the short form of
-[the handbook's table](../../stager/HANDBOOK.md#credentials-and-environment), which also says in which order they are searched.
+[Set credentials](../guides/credentials.md), which also says in which order they are searched.
 
 | scheme | store |
 |---|---|
@@ -31,7 +31,7 @@ func urlsPage(schemes []Scheme) string {
 	var b strings.Builder
 	b.WriteString(generated + urlsIntro)
 	for _, s := range schemes {
-		fmt.Fprintf(&b, "| [`%s://`](#%s) | %s |\n", s.Name, s.Name, markdown(s.Summary))
+		fmt.Fprintf(&b, "| [`%s://`](#%s) | %s |\n", s.Name, strings.ReplaceAll(s.Name, "+", ""), markdown(s.Summary))
 	}
 	for _, s := range schemes {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```text\n%s\n```\n\n%s\n", s.Name, markdown(strings.ToUpper(s.Summary[:1])+s.Summary[1:]), s.Example, markdown(s.Credentials))

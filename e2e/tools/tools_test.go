@@ -95,7 +95,7 @@ func TestKustomize(t *testing.T) {
 			out, err := run(t, dir, "", kustomize, "build", "--enable-alpha-plugins", "--enable-exec", ".")
 			switch {
 			case tt.refused != "" && (err == nil || !strings.Contains(err.Error(), tt.refused)):
-				t.Errorf("got %v, want it refused with %s: the handbook says so", err, tt.refused)
+				t.Errorf("got %v, want it refused with %s: the manual says so", err, tt.refused)
 			case tt.refused == "" && err != nil:
 				t.Error(err)
 			case tt.refused == "":
@@ -119,7 +119,7 @@ func TestKubectl(t *testing.T) {
 	}
 	injected(t, out)
 	if _, err := run(t, dir, "", kubectl, "kustomize", "--enable-exec", "."); err == nil || !strings.Contains(err.Error(), "unknown flag: --enable-exec") {
-		t.Errorf("kubectl kustomize --enable-exec: got %v, want it refused: the handbook says so", err)
+		t.Errorf("kubectl kustomize --enable-exec: got %v, want it refused: the manual says so", err)
 	}
 	// What kubectl writes anew, as of an object that it was given.
 	if out, err = run(t, dir, out, kubectl, "annotate", "--local", "-o", "yaml", "-f", "-", "note=x"); err != nil {
