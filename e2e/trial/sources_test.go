@@ -36,6 +36,31 @@ func TestWindowLosesNothingOverFTP(t *testing.T) {
 	}
 }
 
+// The same over web servers: one with ranges, and one that sends every file as a whole.
+func TestWindowLosesNothingOverHTTP(t *testing.T) {
+	binary, how := build(t), theOutage()
+	for _, kind := range []servers.WebKind{servers.Nginx, servers.PythonWeb} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			const count, size = 40, 256 << 10
+			digests, err := PackNoise(dir, count, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := servers.StartWeb(t.Context(), servers.WebOptions{Kind: kind, Dir: dir})
+			live.Require(t, "http", err)
+			t.Cleanup(func() {
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			url := func(string) string { return w.URL + "/" }
+			diesHalfway(t, binary, store{Server: w, url: url}, shards{count, size, digests}, how.away)
+		})
+	}
+}
+
 // Two readers take 40 shards through a window over a Git server. It is killed while it sends the
 // commit, and again when half of the shards are taken.
 func TestWindowLosesNothingOverGit(t *testing.T) {
