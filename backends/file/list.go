@@ -137,6 +137,10 @@ func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 	if vanished(err) {
 		return mode, nil
 	}
+	if escapes(err) { // an error of a listing is printed without its key
+		return mode, backends.Errorf(backends.Permission, "list", key,
+			"%q is a symbolic link that points outside the directory; use the target directory as a separate store", key)
+	}
 	if err != nil {
 		return mode, classify("list", key, err)
 	}
