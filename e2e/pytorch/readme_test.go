@@ -24,9 +24,9 @@ func loaderLines(t *testing.T) (python, shell []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, curl, _ := strings.Cut(string(guide), "```python\nurls = ")
+	_, curl, _ := strings.Cut(string(guide), "```python\nwait = ")
 	curl, _, _ = strings.Cut(curl, "\n```")
-	python = append(python, "urls = "+curl)
+	python = append(python, "wait = "+curl)
 	_, rest, ok := strings.Cut(string(text), "\nThe trainer can read shards in several ways:\n")
 	if rest, _, _ = strings.Cut(rest, "\n## "); !ok {
 		t.Fatal("the README has no loaders any more")

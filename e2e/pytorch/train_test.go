@@ -197,7 +197,7 @@ func (l *lab) repacked(t *testing.T, python, kind string) *lab {
 	t.Helper()
 	of := *l
 	of.t, of.url, of.shards = t, "s3://digits/"+kind+"/", t.TempDir()
-	of.run(exec.CommandContext(t.Context(), python, "testdata/pack_streaming.py", l.shards, of.shards))
+	of.run(exec.CommandContext(t.Context(), python, "testdata/pack_streaming.py", kind, l.shards, of.shards))
 	push := exec.CommandContext(t.Context(), l.stager, "push", "--quiet", of.shards, of.url)
 	push.Env = append(os.Environ(), l.store...)
 	of.run(push)
@@ -223,6 +223,7 @@ func TestExamplesOfFrameworksContinueExactly(t *testing.T) {
 		{"hf_trainer", "accelerate", "", whole},
 		{"lightning_fit", "lightning", "", whole},
 		{"mosaicml_mds", "streaming", "mds", whole},
+		{"litdata_chunks", "litdata", "litdata", whole},
 		{"tf_data", "tensorflow", "", alone},
 		{"jax_grain", "grain", "", alone},
 	} {
