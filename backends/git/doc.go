@@ -17,6 +17,10 @@
 // All objects lie uncompressed in one temporary file without a name, which ends with the process. They
 // are written as they arrive, and none is held in memory. A commit larger than ?max-size= is an error.
 //
+// This is why the client is stager's own. go-git v5 holds whole objects: with a file of 200 MB it took
+// 1.1 to 1.3 GB of memory, where this package takes 42 MB. With 2,000 small files go-git takes 26 MB
+// and is as fast or faster.
+//
 // # Objects
 //
 // An object is a file of the commit. Its version is its Git blob. The blob's hash was compared when it
