@@ -21,9 +21,9 @@ const (
 )
 
 // onVolume gives a trial a file system of its own, and has its use sampled. It is what the trial
-// wants, or what STAGER_TRIAL_VOLUME says, ext4, tmpfs or xfs, or ext4. xfs frees the space of removed files with a delay and
-// counts it as used until then, so there the volume has no more room than the window needs, and
-// judge finds in stager's log whether it met a full disk.
+// wants, else what STAGER_TRIAL_VOLUME says, else ext4. xfs frees the space of removed files with a
+// delay and counts it as used until then, so there the volume has no more room than the window
+// needs, and judge finds in stager's log whether it met a full disk.
 func onVolume(t *testing.T, cfg *Config) (judge func(log string)) {
 	t.Helper()
 	kind := cmp.Or(cfg.Volume, os.Getenv("STAGER_TRIAL_VOLUME"), "ext4")
