@@ -6,14 +6,13 @@ import (
 	"io"
 	"net"
 	"os/exec"
-	"syscall"
 	"time"
 )
 
 // localhost is where servers listen: nobody else reaches them.
 const localhost = "127.0.0.1"
 
-// daemon is a server that is one process, and can be killed and started again.
+// daemon is a server, one process or one for each connection, that can be killed and started again.
 type daemon struct {
 	name     string // as people know it
 	command  func() *exec.Cmd
@@ -48,11 +47,14 @@ func (d *daemon) Kill() error {
 	return d.process.kill()
 }
 
-// Freeze keeps the server from answering, until Thaw.
-func (d *daemon) Freeze() error { return d.process.signal(syscall.SIGSTOP) }
+// Freeze keeps the server and its connections from answering, until Thaw.
+func (d *daemon) Freeze() error {
+	_, err := d.process.freeze()
+	return err
+}
 
 // Thaw ends Freeze.
-func (d *daemon) Thaw() error { return d.process.signal(syscall.SIGCONT) }
+func (d *daemon) Thaw() error { return d.process.thaw() }
 
 func (d *daemon) stop() error {
 	if d.process == nil {

@@ -45,7 +45,7 @@ type FTP struct {
 	CA       string // the file of its authority; "" without TLS
 	Dir      string
 
-	forking
+	daemon
 	opts FTPOptions
 	root string // of the unpacked packages
 	temp *temp

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/stager-dev/stager/e2e/servers/ports"
@@ -306,12 +305,12 @@ func (h *HDFS) KillDaemon(name string) error {
 
 // Freeze keeps both daemons from answering, until Thaw.
 func (h *HDFS) Freeze() error {
-	return h.each(func(p *process) error { return p.signal(syscall.SIGSTOP) })
+	return h.each(func(p *process) error { _, err := p.freeze(); return err })
 }
 
 // Thaw ends Freeze.
 func (h *HDFS) Thaw() error {
-	return h.each(func(p *process) error { return p.signal(syscall.SIGCONT) })
+	return h.each((*process).thaw)
 }
 
 func (h *HDFS) each(do func(*process) error) error {

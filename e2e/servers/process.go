@@ -41,15 +41,6 @@ func start(cmd *exec.Cmd, output io.Writer) (*process, error) {
 	return p, nil
 }
 
-// kill ends the group at once, as a power cut does, and waits until it is gone.
-func (p *process) kill() error {
-	if err := p.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-p.done
-	return nil
-}
-
 // signal sends one to the group; that nobody is left to hear it is no error.
 func (p *process) signal(s syscall.Signal) error {
 	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -38,7 +38,7 @@ type SSHD struct {
 	Dir      string // for files
 	Full     string // a directory of 4 MiB, or ""
 
-	forking
+	daemon
 	root string // of the unpacked packages
 	temp *temp
 }
