@@ -277,26 +277,17 @@ func (w *foreignWalk) readWindow(t *testing.T) {
 	} else {
 		all = w.fill(t, w.binary, "shards", all.count, all.size)
 	}
-	gone := false
 	w.window(t, w.binary, "shards", all, Config{
 		Readers: 2, Pace: 10 * time.Millisecond,
-		During: func(acked, total int) error {
-			if gone || acked < total/2 {
-				return nil
-			}
-			gone = true
+		Halfway: func(p *Pause) error {
 			if !w.forgets {
-				_, err := w.goAway(t.Context(), time.Second)
-				return err
+				return w.dies(t.Context(), time.Second)(p)
 			}
-			if err := w.Freeze(); err != nil {
+			if err := errors.Join(w.Freeze(), p.End()); err != nil {
 				return err
 			}
 			time.Sleep(time.Second) // it is the outage itself, not a wait for something
 			return w.Thaw()
 		},
 	})
-	if !gone {
-		t.Error("the server never went away")
-	}
 }

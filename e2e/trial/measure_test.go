@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -27,11 +26,19 @@ func (m measured) String() string {
 		humanize.IBytes(uint64(m.read)), humanize.IBytes(uint64(m.written)), humanize.IBytes(uint64(m.memory)))
 }
 
-// measure runs cmd, and meanwhile, once, when it has written so many bytes. It is an
-// error that it ends before: then the trial was too short to prove anything.
-func measure(cmd *exec.Cmd, after int64, meanwhile func() error) (m measured, err error) {
-	var log bytes.Buffer
-	cmd.Stderr = &log
+// measure runs cmd, and meanwhile, once, when it has written so many bytes; that gets what reads the
+// command's log. It is an error that it ends before: then the trial was too short to prove anything.
+func measure(cmd *exec.Cmd, after int64, meanwhile func(log func() (string, error)) error) (m measured, err error) {
+	file, err := os.CreateTemp("", "measured-")
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
+	log := func() (string, error) {
+		text, err := os.ReadFile(file.Name())
+		return string(text), err
+	}
+	cmd.Stderr = file
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return m, err
@@ -50,7 +57,7 @@ func measure(cmd *exec.Cmd, after int64, meanwhile func() error) (m measured, er
 			err = errors.Join(err, errors.New("it ended too soon to prove anything"))
 		case <-time.After(time.Millisecond):
 			if _, written := moved(cmd.Process.Pid); written >= after {
-				err, meanwhile = meanwhile(), nil
+				err, meanwhile = meanwhile(log), nil
 			}
 		}
 	}
@@ -62,8 +69,9 @@ func measure(cmd *exec.Cmd, after int64, meanwhile func() error) (m measured, er
 	_ = cmd.Wait() // its code says how it ended
 	m.exit = cmd.ProcessState.ExitCode()
 	m.memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
-	m.log = log.String()
-	return m, err
+	said, lerr := log()
+	m.log = said
+	return m, errors.Join(err, lerr)
 }
 
 func ignoringInterrupts(f func() error) error {

@@ -35,7 +35,7 @@ func theOutage() outage {
 	if full {
 		return outage{size: 1 << 30, bandwidth: 256 << 20, away: 10 * time.Second}
 	}
-	return outage{size: 32 << 20, bandwidth: 32 << 20, away: 1500 * time.Millisecond}
+	return outage{size: 32 << 20, bandwidth: 16 << 20, away: 1500 * time.Millisecond}
 }
 
 // A server that dies in the middle of a prefetch, of a push of a checkpoint, and comes
@@ -110,9 +110,9 @@ func (s store) command(t *testing.T, binary string, args ...string) *exec.Cmd {
 func (s store) hit(t *testing.T, cmd *exec.Cmd, how outage, calm measured) measured {
 	t.Helper()
 	var gone time.Duration
-	m, err := measure(cmd, how.size/4+rand.Int64N(how.size/4), func() error {
+	m, err := measure(cmd, how.size/4+rand.Int64N(how.size/4), func(log func() (string, error)) error {
 		var err error
-		gone, err = s.goAway(t.Context(), how.away)
+		gone, err = s.goAway(t.Context(), how.away, log)
 		return err
 	})
 	if err != nil || m.exit != 0 {
@@ -125,22 +125,52 @@ func (s store) hit(t *testing.T, cmd *exec.Cmd, how outage, calm measured) measu
 	return m
 }
 
-// goAway kills the server and starts it again after a while. It tells how long the server
-// was gone in all.
-func (s store) goAway(ctx context.Context, away time.Duration) (gone time.Duration, err error) {
+// outageLine and returnLine are what stager says of a server that was gone.
+const outageLine, returnLine = "store request failed, retrying", "store responds again"
+
+// goAway kills the server and starts it again after a while. It reports how long the server was gone.
+func (s store) goAway(ctx context.Context, away time.Duration, log func() (string, error)) (gone time.Duration, err error) {
 	died := time.Now()
 	if err := s.Kill(); err != nil {
 		return 0, err
 	}
-	time.Sleep(away) // it is the outage itself, not a wait for something
-	err = s.Start(ctx)
+	err = s.comeBack(ctx, away, log)
 	return time.Since(died), err
+}
+
+// comeBack starts a server that was killed, after a while, when a log tells that it was missed.
+func (s store) comeBack(ctx context.Context, away time.Duration, log func() (string, error)) error {
+	died := time.Now()
+	time.Sleep(away) // it is the outage itself, not a wait for something
+	for {
+		text, err := log()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(text, outageLine) {
+			return s.Start(ctx)
+		}
+		if time.Since(died) > goesOnWithin {
+			return errors.New("a server that was killed is not missed")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// dies is what happens halfway through a trial whose server is gone for a while.
+func (s store) dies(ctx context.Context, away time.Duration) func(*Pause) error {
+	return func(p *Pause) error {
+		if err := errors.Join(s.Kill(), p.End()); err != nil {
+			return err
+		}
+		return s.comeBack(ctx, away, p.Log)
+	}
 }
 
 // wasAway checks that a log tells of one outage, and of its end.
 func wasAway(t *testing.T, log string) {
 	t.Helper()
-	for _, words := range []string{"store request failed, retrying", "store responds again"} {
+	for _, words := range []string{outageLine, returnLine} {
 		if n := strings.Count(log, words); n != 1 {
 			t.Errorf("the log says %d times %q, want once:\n%s", n, words, log)
 		}
@@ -242,7 +272,7 @@ func TestServersFallSilent(t *testing.T) {
 		t.Run("from the middle on", func(t *testing.T) {
 			var silent time.Time
 			defer thaw()
-			m, err := measure(prefetch(t.TempDir()), size/4, func() error {
+			m, err := measure(prefetch(t.TempDir()), size/4, func(func() (string, error)) error {
 				silent = time.Now()
 				return s.Freeze()
 			})
@@ -260,7 +290,7 @@ func TestServersFallSilent(t *testing.T) {
 		t.Run("for a while", func(t *testing.T) {
 			defer thaw()
 			dst := t.TempDir() // in which nothing came before the silence
-			m, err := measure(prefetch(dst), size/8, func() error {
+			m, err := measure(prefetch(dst), size/8, func(func() (string, error)) error {
 				err := s.Freeze()
 				time.Sleep(silenceStall * 2) // it is the silence itself
 				return errors.Join(err, s.Thaw())

@@ -28,6 +28,7 @@ type Reader struct {
 	Epochs int
 	Record string        // file that it appends to
 	Pace   time.Duration // how long it works on a shard
+	Pauses []*Pause      // in their order
 }
 
 // event is a line of a reader's record.
@@ -73,6 +74,9 @@ func (r Reader) Run(ctx context.Context) error {
 		asks.Set("group", r.Group)
 	}
 	for {
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
 		var l leased
 		code, err := r.call(ctx, client, "/v1/inputs/"+r.Input+"/lease?"+asks.Encode(), &l)
 		switch {

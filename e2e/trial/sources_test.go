@@ -92,20 +92,9 @@ func TestWindowLosesNothingOverGit(t *testing.T) {
 // them are taken, for so long.
 func diesHalfway(t *testing.T, binary string, s store, all shards, away time.Duration) {
 	t.Helper()
-	died := false
 	_, log := s.window(t, binary, "", all, Config{
 		Readers: 2, Pace: 20 * time.Millisecond,
-		During: func(acked, total int) error {
-			if died || acked < total/2 {
-				return nil
-			}
-			died = true
-			_, err := s.goAway(t.Context(), away)
-			return err
-		},
+		Halfway: s.dies(t.Context(), away),
 	})
-	if !died {
-		t.Error("the server was not killed")
-	}
 	wasAway(t, log)
 }

@@ -3,13 +3,10 @@ package trial
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,9 +35,10 @@ type Config struct {
 	Unpack      bool                             // shards are archives
 	Volume      string                           // ext4, tmpfs or xfs, or "" for any
 	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
-	KillStager  []float64                        // at these parts of the whole
+	KillStager  []float64                        // at these parts of the whole, for which readers wait
 	Outputs     string                           // YAML of the plan's outputs, or ""
 	During      func(delivered, total int) error // called a few times a second; may be nil
+	Halfway     func(*Pause) error               // called once, when half is acknowledged; may be nil
 	Say         func(format string, args ...any) // tells of each kill
 	// Used returns how many bytes of the file system at Work/volume are in use, all at one instant. It is
 	// sampled while the trial runs, if it is not nil.
@@ -63,6 +61,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := os.WriteFile(t.plan(), t.planText(), 0o644); err != nil {
 		return nil, err
 	}
+	t.planPauses()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	watcher := &Watcher{Dir: t.data}
@@ -114,6 +113,7 @@ type trial struct {
 	stager        *process
 	readers       []*process
 	exited        chan int // numbers of readers that ended
+	pauses        []*Pause // that have not begun, in their order
 	killedReaders int
 	killedStager  int
 }
@@ -149,6 +149,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
+func (t *trial) log() string { return filepath.Join(t.Work, "stager.log") }
+
 func (t *trial) plan() string { return filepath.Join(t.Work, "plan.yaml") }
 
 func (t *trial) planText() []byte {
@@ -168,7 +170,7 @@ spec:
 }
 
 func (t *trial) startStager() (err error) {
-	logFile, err := os.OpenFile(filepath.Join(t.Work, "stager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	logFile, err := os.OpenFile(t.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -187,7 +189,7 @@ func (t *trial) startReader(i int) (err error) {
 	}
 	cmd := t.ReaderCmd(Reader{
 		Socket: t.socket, Input: "train", ID: fmt.Sprintf("r%d", i), Group: group, Epochs: t.Epochs,
-		Record: filepath.Join(t.records, fmt.Sprintf("r%d", i)), Pace: t.Pace,
+		Record: t.record(i), Pace: t.Pace, Pauses: t.pauses,
 	})
 	cmd.Stderr = os.Stderr
 	p, err := start(cmd)
@@ -233,15 +235,14 @@ func (t *trial) watchOver(ctx context.Context) error {
 				return err
 			}
 		}
-		if n := len(t.KillStager); t.killedStager < n && float64(acked) >= t.KillStager[t.killedStager]*float64(t.total) {
-			t.killedStager++
-			t.stager.kill()
-			t.Say("stager is killed with SIGKILL after %d of %d shards, and started again", acked, t.total)
-			if err := t.startStager(); err != nil {
+		if len(t.pauses) > 0 && acked >= t.pauses[0].At*max(t.Groups, 1) {
+			now := t.pauses[0]
+			t.pauses = t.pauses[1:]
+			if err := errors.Join(now.do(now), now.End()); err != nil {
 				return err
 			}
 		}
-		if victim := rand.IntN(len(t.readers)); t.KillReaders != nil && !gone[victim] && t.KillReaders(acked, t.total) {
+		if victim := rand.IntN(len(t.readers)); t.KillReaders != nil && !gone[victim] && !t.isLast(victim) && t.KillReaders(acked, t.total) {
 			t.readers[victim].kill()
 			if t.readers[victim].err == nil {
 				continue // it had just ended by itself
@@ -256,31 +257,29 @@ func (t *trial) watchOver(ctx context.Context) error {
 	return nil
 }
 
-// acked is how many shards stager says are acknowledged: for pacing the trial only.
+// killStager is what happens at the parts of the whole that are said for it.
+func (t *trial) killStager(p *Pause) error {
+	t.killedStager++
+	t.stager.kill()
+	t.Say("stager is killed with SIGKILL after %d of %d shards, and started again", p.At, t.total)
+	return t.startStager()
+}
+
+func (t *trial) record(reader int) string {
+	return filepath.Join(t.records, fmt.Sprintf("r%d", reader))
+}
+
+// isLast is whether a reader has a shard of which two readers have died: a third ends the input, as
+// window says. On a machine so slow that readers work longer than it is between two kills, that happens.
+func (t *trial) isLast(reader int) bool {
+	events, _ := readRecord(t.record(reader)) // none: it has none
+	return len(events) > 0 && events[len(events)-1].Attempt > 2
+}
+
+// acked is how many shards are acknowledged, by all groups.
 func (t *trial) acked() (int, error) {
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", t.socket)
-		},
-	}}
-	resp, err := client.Get("http://stager/v1/inputs/train")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close() // read whole
-	var s struct {
-		Epoch   int  `json:"epoch"`
-		Settled int  `json:"settled"`
-		Done    bool `json:"done"`
-	}
-	if resp.StatusCode != http.StatusOK {
-		return 0, errors.New(resp.Status)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Done {
-		return t.total, err
-	}
-	return (s.Epoch*len(t.Shards) + s.Settled) * max(t.Groups, 1), nil
+	n, err := acknowledged(t.socket, "train")
+	return n * max(t.Groups, 1), err
 }
 
 // endStager ends it as a pod's end does, and returns its exit code.
