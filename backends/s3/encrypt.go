@@ -3,6 +3,7 @@ package s3
 import (
 	"crypto/md5" // the protocol names the key by it
 	"encoding/base64"
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -97,6 +98,15 @@ func (e *extras) create(q *call) {
 // use adds the headers for any request about the content of an object.
 func (c *customerKey) use(q *call) {
 	q.values[customerAlgorithmField], q.values[customerKeyField], q.values[customerSumField] = c.algorithm, c.key, c.sum
+}
+
+// suspect returns the error for a HEAD of an object that a store rejects with 400 and, as a response to
+// HEAD has no body, without a reason. It is how stores reject a missing or wrong key of the customer.
+func (c *customerKey) suspect() error {
+	if c.key == "" {
+		return fmt.Errorf("the server returned HTTP 400 without a reason: if the object is encrypted with a key of yours, set ?sse=%s", ofCustomer)
+	}
+	return fmt.Errorf("the server returned HTTP 400 without a reason: check that the object is encrypted with the key in %s, or remove ?sse=%s", customerKeyName, ofCustomer)
 }
 
 // of returns nil for a header that is not sent.

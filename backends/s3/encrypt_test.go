@@ -261,6 +261,42 @@ func TestCephEncrypts(t *testing.T) {
 	}
 }
 
+// A response to HEAD has no body, so that the store cannot say that a key is missing. The hint is not
+// given if other requests are rejected too.
+func TestStatSuspectsCustomerKey(t *testing.T) {
+	for _, tt := range []struct {
+		key  string // the key of ?sse=customer
+		list int    // the status of the listing
+		code string // and its code
+		want string
+	}{
+		{"", 200, "", "the server returned HTTP 400 without a reason: if the object is encrypted with a key of yours, set ?sse=customer"},
+		{"", 403, "AccessDenied", "if the object is encrypted with a key of yours, set ?sse=customer"},
+		{newKey(), 200, "", "check that the object is encrypted with the key in AWS_SSE_CUSTOMER_KEY, or remove ?sse=customer"},
+		{"", 400, "InvalidArgument", "Words of the server (InvalidArgument)"},
+		{"", 400, "ExpiredToken", "the session token has expired (ExpiredToken)"},
+	} {
+		for _, client := range []string{"stager", "sdk"} {
+			b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodHead:
+					w.WriteHeader(http.StatusBadRequest)
+				case tt.list == 200:
+					fmt.Fprint(w, "<ListBucketResult/>")
+				default:
+					refuse(tt.list, tt.code)(w, r)
+				}
+			})), "&client="+client)
+			b.extras.customer.key = tt.key
+			_, err := b.Stat(t.Context(), "k")
+			text := fmt.Sprint(err)
+			if !strings.Contains(text, tt.want) || tt.key != "" && strings.Contains(text, tt.key) {
+				t.Errorf("listing %d %s by %s: got %v, want %q without the key", tt.list, tt.code, client, err, tt.want)
+			}
+		}
+	}
+}
+
 // Ceph 16 drops the tags of multipart uploads.
 func TestTagsOfARealServer(t *testing.T) {
 	store := openLive(t, need(t, "versitygw over http"), "test/tagged/?tags=team=vision,stage=raw+data")

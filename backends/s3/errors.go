@@ -20,6 +20,7 @@ import (
 // A serverError is an error response, extracted from the layers of the SDK.
 type serverError struct {
 	status     int // 0: no response
+	operation  string
 	code       string
 	message    string
 	request    string // the store's request ID
@@ -36,6 +37,10 @@ func serverErrorOf(err error) (a serverError) {
 		if s, err := strconv.Atoi(res.Response.Header.Get("Retry-After")); err == nil && s > 0 {
 			a.retryAfter = time.Duration(s) * time.Second
 		}
+	}
+	var op *smithy.OperationError
+	if errors.As(err, &op) {
+		a.operation = op.Operation()
 	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -235,6 +240,8 @@ func (b *bucket) sentence(a serverError, err error) error {
 		return errors.New(words["NoSuchKey"])
 	case a.status == http.StatusForbidden && bare(a):
 		return errors.New("access denied (HTTP 403)")
+	case a.status == http.StatusBadRequest && bare(a) && a.operation == headObject:
+		return b.extras.customer.suspect()
 	case a.status != 0 && bare(a):
 		return fmt.Errorf("the server returned HTTP %d %s", a.status, http.StatusText(a.status))
 	case a.code != "":
@@ -242,6 +249,9 @@ func (b *bucket) sentence(a serverError, err error) error {
 	}
 	return b.withoutEndpoint(objectstore.Innermost(err))
 }
+
+// headObject is the SDK's name of the operation whose error response has no body.
+const headObject = "HeadObject"
 
 // withoutEndpoint adds to a connection error that AWS is contacted only because no endpoint is set.
 // Most users who see this have another store.

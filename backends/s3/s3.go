@@ -129,6 +129,9 @@ func (b *bucket) reason(ctx context.Context, err error) error {
 		b.exists.Store(true)
 	}
 	said := serverErrorOf(why)
+	if said.status == http.StatusBadRequest && serverErrorOf(err).status == http.StatusBadRequest {
+		return why // it is not about the object
+	}
 	if said.code == "NoSuchBucket" || words[said.code] != "" || said.page || connection(why) != nil {
 		return why
 	}
