@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -242,12 +243,24 @@ func (w *Window) goBack(found map[uint64]place) error {
 		return err
 	}
 	var c Cursor
-	if err := json.Unmarshal(text, &c); err == nil && c.Manifest == w.cfg.Manifest && c.Part == w.cfg.Part {
+	switch err := json.Unmarshal(text, &c); {
+	case err != nil:
+		w.dropCursor("it is not a cursor: " + err.Error())
+	case c.Manifest != w.cfg.Manifest:
+		w.dropCursor(fmt.Sprintf("it belongs to manifest %.12s, and the input has %.12s", c.Manifest, w.cfg.Manifest))
+	case c.Part != w.cfg.Part:
+		w.dropCursor(fmt.Sprintf("it belongs to part %s, and this node has %s", c.Part, w.cfg.Part))
+	default:
 		if err := w.forgetAfter(c, found); err != nil {
 			return err
 		}
 	}
 	return w.stage.Root().RemoveAll(cursorName)
+}
+
+// dropCursor reports that the stored cursor has no effect.
+func (w *Window) dropCursor(why string) {
+	w.log.Warn("dropping the stored cursor, the input continues at its own position", "file", cursorName, "why", why)
 }
 
 // forgetAfter undoes what happened after a cursor.
@@ -257,23 +270,11 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 		return err
 	}
 	for _, name := range held {
-		if epoch, end := parseEnd(name); end {
-			if epoch >= c.Epoch {
-				err = w.stage.unmarkEnd(epoch)
-			}
-		} else if ino, serr := w.stage.origin(w.stage.held, name); serr == nil {
-			at, _, _ := parseName(name)
-			ready, rerr := w.stage.ready.Stat(name)
-			if rerr == nil && ready.Ino == ino && at.epoch == c.Epoch {
-				continue // needed again, or removed in a moment
-			}
-			// It is of another epoch, or acknowledged, or held by an earlier reader, which keeps it
-			// until it releases it.
-			where := found[ino]
-			if where.reader != "" {
-				where = place{}
-			}
-			_, err = w.stage.remove(name, ino, where, false)
+		switch epoch, end := parseEnd(name); {
+		case !end:
+			err = w.forgetHeld(name, c, found)
+		case epoch >= c.Epoch:
+			err = w.stage.unmarkEnd(epoch)
 		}
 		if err != nil {
 			return err
@@ -296,6 +297,32 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 		}
 	}
 	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.close())
+}
+
+// forgetHeld drops a published file that happened after a cursor.
+func (w *Window) forgetHeld(name string, c Cursor, found map[uint64]place) error {
+	ino, err := w.stage.origin(w.stage.held, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var visible bool
+	if err == nil {
+		visible, err = w.stage.ready.Is(name, ino)
+	}
+	if err != nil {
+		return err
+	}
+	if at, _, _ := parseName(name); visible && at.epoch == c.Epoch {
+		return nil // needed again, or removed in a moment
+	}
+	// It is of another epoch, or acknowledged, or held by an earlier reader, which keeps it until it
+	// releases it.
+	where := found[ino]
+	if where.reader != "" {
+		where = place{}
+	}
+	_, err = w.stage.remove(name, ino, where, false)
+	return err
 }
 
 // Position is a line of the plan. It does not depend on what happens in a run.

@@ -1,10 +1,13 @@
 package window
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +119,41 @@ func TestRewindForgetsLaterPositions(t *testing.T) {
 			t.Errorf("got %+v, want 7 settled", s)
 		}
 	})
+}
+
+// A cursor that was stored before a restart and does not fit the plan was dropped without a word.
+func TestStoredCursorThatDoesNotFitIsReported(t *testing.T) {
+	for why, change := range map[string]func(b *bench){
+		"it belongs to manifest m, and the input has another": func(b *bench) { b.cfg.Manifest = "another" },
+		"it belongs to part 0/1, and this node has 0/2":       func(b *bench) { b.cfg.Part = "0/2" },
+		"it is not a cursor: unexpected end of JSON input":    func(b *bench) { b.ok(os.WriteFile(b.at(cursorName), nil, 0o644)) },
+		"": func(*bench) {}, // it fits
+	} {
+		virtual(t, func(t *testing.T) {
+			b := nodes(t, 1)[0]
+			b.take(7, map[seq]int{})
+			b.ok(b.Rewind([]Cursor{b.Cursor()}, func(int) int { return 0 }))
+			var log bytes.Buffer
+			b.cfg.Log = slog.New(slog.NewJSONHandler(&log, nil))
+			change(b)
+			b.crash()
+			b.crash() // it is reported once
+			times := 0
+			for line := range strings.Lines(log.String()) {
+				var said struct{ Level, Msg, File, Why string }
+				b.ok(json.Unmarshal([]byte(line), &said))
+				if strings.HasPrefix(said.Msg, "dropping the stored cursor") {
+					times++
+					if said.Level != "WARN" || said.Why != why || said.File != cursorName {
+						t.Errorf("got %+v, want why %q", said, why)
+					}
+				}
+			}
+			if want := min(len(why), 1); times != want {
+				t.Errorf("%q is reported %d times, want %d", why, times, want)
+			}
+		})
+	}
 }
 
 func TestCursorOfAnotherManifestIsRejected(t *testing.T) {

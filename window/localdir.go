@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -231,7 +232,11 @@ func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone b
 	if err := errors.Join(s.hide(s.ready, name, ino), s.acquire(at, ino)); err != nil {
 		return false, err
 	}
-	if is, err := s.origin(s.held, name); acked && err == nil && is == ino {
+	is, err := s.origin(s.held, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if acked && err == nil && is == ino {
 		if gone, err = s.removeIdle(s.held, name); gone || err != nil {
 			return gone, err
 		}
@@ -331,8 +336,11 @@ func (s *localDir) clear() (removed []string, err error) {
 		for _, name := range names {
 			st, err := dir.Stat(name)
 			_, end := parseEnd(name)
-			if err != nil || !st.Odd && !(end && dir == s.held && !st.Dir && st.Size > 0) {
-				continue // already gone
+			switch {
+			case errors.Is(err, fs.ErrNotExist), err == nil && !st.Odd && !(end && dir == s.held && !st.Dir && st.Size > 0):
+				continue
+			case err != nil:
+				return removed, err
 			}
 			if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return removed, err
@@ -353,8 +361,11 @@ func (s *localDir) findings() (map[uint64]place, error) {
 	}
 	for _, reader := range readers {
 		sub, err := s.claimed.Sub(reader)
+		if isForeign(err) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+			continue // gone, a file, or a link: not a claim
+		}
 		if err != nil {
-			continue // a file, a link, or gone: not a claim
+			return nil, err
 		}
 		err = errors.Join(list(sub, reader, found), sub.Close())
 		if err != nil {
@@ -370,9 +381,18 @@ func list(subdir *disk.Subdir, reader string, found map[uint64]place) error {
 		return err
 	}
 	for _, name := range names {
-		if st, err := subdir.Stat(name); err == nil {
+		st, err := subdir.Stat(name)
+		if err == nil {
 			found[st.Ino] = place{reader, name}
+		} else if !isForeign(err) {
+			return err
 		}
 	}
 	return nil
+}
+
+// isForeign reports whether an entry of a reader's directory is gone, or the reader's alone. The
+// second link of a shard that is there still proves that some reader holds it.
+func isForeign(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"errors"
 	"io/fs"
 	"path"
 	"syscall"
@@ -88,9 +89,13 @@ func taken(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks 
 
 // own returns the bytes of directories and state files, and of reports.
 func (s *localDir) own() (fixed, reports int64, err error) {
+	var errs []error
 	add := func(sum *int64, name string) {
-		if info, serr := s.Root().Lstat(name); serr == nil {
+		info, err := s.Root().Lstat(name)
+		if err == nil {
 			*sum += taken(info)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	for _, name := range []string{".", disk.Private, disk.Private + "/LOCK", disk.Private + "/plan", cursorName, disk.Private + "/incoming", reportsDir} {
@@ -110,5 +115,5 @@ func (s *localDir) own() (fixed, reports int64, err error) {
 	for _, file := range files {
 		add(&reports, path.Join(reportsDir, file.Name()))
 	}
-	return fixed, reports, err
+	return fixed, reports, errors.Join(append(errs, err)...)
 }

@@ -139,12 +139,8 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 		}
 		if end {
 			err = w.stage.unmarkEnd(epoch)
-		} else if ino, serr := w.stage.origin(w.stage.held, name); serr == nil {
-			at := found[ino]
-			if at.reader != "" && !samePlan {
-				at = place{} // its reader may be alive and keeps the file until it releases it
-			}
-			_, err = w.stage.remove(name, ino, at, false)
+		} else {
+			err = w.dropHeld(name, samePlan, found)
 		}
 		if err != nil {
 			return err
@@ -163,6 +159,23 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 		return nil
 	}
 	return w.stage.Root().RemoveAll(journalName)
+}
+
+// dropHeld drops a published file.
+func (w *Window) dropHeld(name string, samePlan bool, found map[uint64]place) error {
+	ino, err := w.stage.origin(w.stage.held, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at := found[ino]
+	if at.reader != "" && !samePlan {
+		at = place{} // its reader may be alive and keeps the file until it releases it
+	}
+	_, err = w.stage.remove(name, ino, at, false)
+	return err
 }
 
 // readSmall reads a small file of the window's own; nil if there is none. An object that is not a
@@ -260,10 +273,12 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 		if err != nil {
 			return err
 		}
-		if h, err := w.stage.held.Stat(name); err == nil && (h.Ino == st.Ino || h.Dir) {
-			if err := w.stage.erase(w.stage.held, name); err != nil {
-				return err
-			}
+		h, err := w.stage.held.Stat(name)
+		if err == nil && (h.Ino == st.Ino || h.Dir) {
+			err = w.stage.erase(w.stage.held, name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		e, err := w.entryOf(name, st)
 		if err != nil {
@@ -306,8 +321,10 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 		return err
 	}
 	at := found[st.Ino]
-	ready, err := w.stage.ready.Stat(name)
-	visible := err == nil && ready.Ino == st.Ino
+	visible, err := w.stage.ready.Is(name, st.Ino)
+	if err != nil {
+		return err
+	}
 	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
 	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
 	if e != nil && !w.verifiedHere(e, st, m) && visible && !acked {

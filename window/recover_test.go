@@ -391,3 +391,44 @@ func TestStartOnAFullDiskGoesOn(t *testing.T) {
 		b.ok(b.Ack(l.ID))
 	})
 }
+
+// An error while a directory is read is neither an acknowledgement nor a removal. The file was
+// counted as gone, and stayed.
+func TestUnreadableDirectoryIsNotAnAbsentFile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			name string
+			dir  func(*Window) *disk.Subdir
+			call func(w *Window, st disk.Stat) error
+		}{
+			{"remove", func(w *Window) *disk.Subdir { return w.stage.held }, func(w *Window, st disk.Stat) error {
+				gone, err := w.stage.remove(first, st.Ino, place{}, true)
+				if gone {
+					t.Error("the file is reported as removed, and is there")
+				}
+				return err
+			}},
+			{"drop another plan's file", func(w *Window) *disk.Subdir { return w.stage.held }, func(w *Window, _ disk.Stat) error {
+				return w.dropHeld(first, false, nil)
+			}},
+			{"forget a file of after the cursor", func(w *Window) *disk.Subdir { return w.stage.ready }, func(w *Window, _ disk.Stat) error {
+				return w.forgetHeld(first, Cursor{}, nil)
+			}},
+			{"recover", func(w *Window) *disk.Subdir { return w.stage.ready }, func(w *Window, st disk.Stat) error {
+				return w.recoverHeld(time.Now(), first, st, newMemory(), nil)
+			}},
+		} {
+			b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
+			b.idle()
+			st, err := b.stage.held.Stat(first)
+			b.ok(err)
+			b.ok(tt.dir(b.Window).Close())
+			if err := tt.call(b.Window, st); err == nil {
+				t.Errorf("%s: got no error, want that of the directory", tt.name)
+			}
+			if _, err := os.Stat(b.at(".stager/held", first)); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+	})
+}

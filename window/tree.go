@@ -191,8 +191,12 @@ func (s *localDir) leave(away string) error {
 func (s *localDir) resumeRemoval() error {
 	names, err := s.leaving.Names()
 	for _, name := range names {
-		if st, serr := s.leaving.Stat(name); serr == nil && st.Dir { // only trees are moved there
-			err = errors.Join(err, s.leave(name))
+		st, serr := s.leaving.Stat(name)
+		if serr == nil && st.Dir { // only trees are moved there
+			serr = s.leave(name)
+		}
+		if !errors.Is(serr, fs.ErrNotExist) {
+			err = errors.Join(err, serr)
 		}
 	}
 	return err

@@ -48,6 +48,10 @@ type lister struct {
 // dir yields the objects below dir and reports whether to continue.
 func (l *lister) dir(dir string) bool {
 	names, info, err := l.names(dir)
+	if errors.Is(err, errCycle) {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: err.Error()})
+		return true
+	}
 	if err != nil {
 		if dir != "." && backends.KindOf(err) == backends.NotExist {
 			if len(l.within) > 0 { // otherwise it may never have existed
@@ -57,9 +61,6 @@ func (l *lister) dir(dir string) bool {
 		}
 		l.yield(backends.Object{}, err)
 		return false
-	}
-	if slices.ContainsFunc(l.within, func(up fs.FileInfo) bool { return os.SameFile(up, info) }) {
-		return true
 	}
 	l.within = append(l.within, info)
 	defer func() { l.within = l.within[:len(l.within)-1] }()
@@ -83,6 +84,9 @@ func (l *lister) dir(dir string) bool {
 	return true
 }
 
+// errCycle is returned for a directory that contains itself.
+var errCycle = errors.New("a link to a directory above it")
+
 // names returns the entries of dir that may lead to keys with the prefix, in key order. A directory
 // is sorted with a trailing slash, so that "a-b" precedes the contents of "a", which precede "a0".
 func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error) {
@@ -93,6 +97,9 @@ func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error)
 	defer f.Close() // opened only to read
 	if info, err = f.Stat(); err != nil {
 		return nil, nil, classify("list", dir, err)
+	}
+	if slices.ContainsFunc(l.within, func(up fs.FileInfo) bool { return os.SameFile(up, info) }) {
+		return nil, nil, errCycle
 	}
 	for {
 		entries, err := f.ReadDir(1024)

@@ -21,6 +21,8 @@ func TestListReportsWhatItSkips(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "z"), []byte("z"), 0o600),
 		os.Mkdir(filepath.Join(dir, "zz"), 0o700),
 		os.Symlink("nowhere", filepath.Join(dir, "lost")),
+		os.Mkdir(filepath.Join(dir, "sub"), 0o700),
+		os.Symlink("..", filepath.Join(dir, "sub", "loop")),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +43,7 @@ func TestListReportsWhatItSkips(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]bool{"fifo": false, "void/": false, "lost": false, "z": true, "zz/": true}
+	want := map[string]bool{"fifo": false, "void/": false, "lost": false, "sub/loop/": false, "z": true, "zz/": true}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

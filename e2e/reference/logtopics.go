@@ -39,6 +39,7 @@ var windowLogs = []explained{
 	{"cannot write the journal", "The disk is full or fails. Delivery continues; after a kill, shards may be delivered again. Free space."},
 	{"command acknowledged no shard, a reader that lists ready/ once misses the shards that come later", "The command ended with 0, and `shards` were never leased. It read at most those `in_window`. Read by `stager.torch`, `stager.shards` or `stager next`, or acknowledge what was read."},
 	{"disk has less free space than the window's size, the window will wait for space", "Other programs use the disk. Free space, or reduce the window's `size` or `minFree`."},
+	{"dropping the stored cursor, the input continues at its own position", "The cursor was stored by a request, and stager ended before it had applied it. The plan or the number of nodes has changed since, or the file is damaged. Send the cursors again if the input is to continue at them."},
 	{"ignoring a foreign file in ready/", "Another program created a file in `ready/`. stager leaves it alone and counts no bytes for it. Remove it, and write elsewhere."},
 	{"ignoring one of stager's own files that another program replaced", "A file in `.stager/` is not the one that stager wrote. It counts as missing. Do not write to `.stager/`."},
 	{"moved", "A shard was quarantined or skipped: `why` gives the reason. Repair the object in the source; `onBad` selects what happens."},

@@ -166,6 +166,15 @@ func (s *Subdir) Stat(name string) (Stat, error) {
 	}, nil
 }
 
+// Is reports whether the name exists and belongs to this file.
+func (s *Subdir) Is(name string, ino uint64) (bool, error) {
+	st, err := s.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && st.Ino == ino, err
+}
+
 // Create creates an empty file. An existing file is an error.
 func (s *Subdir) Create(name string, mode fs.FileMode) error {
 	err := single(name)
