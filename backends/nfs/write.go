@@ -116,7 +116,8 @@ type upload struct {
 	object    backends.Object
 }
 
-// flusher makes the written data durable and rewrites what the server lost.
+// flusher makes the written data durable and rewrites what the server lost. Data that the server has
+// confirmed is not asked for again: it outlives a restart, and the file may have its key by then.
 type flusher func(ctx context.Context) error
 
 // commit publishes a file of size bytes. A call after an error continues at the step that failed.
@@ -296,6 +297,7 @@ type writer struct {
 	block int
 	buf   []byte
 	sent  int64
+	safe  int64   // how much of it is durable
 	at    written // what was sent
 }
 
@@ -339,13 +341,16 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 		if err := w.flush(ctx); err != nil {
 			return err
 		}
-		if w.sent == 0 {
+		if w.sent == w.safe {
 			return nil
 		}
 		v, err := w.file.Commit(ctx)
 		if err == nil && !w.at.durable(v) {
 			err = backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
 			w.over = err
+		}
+		if err == nil {
+			w.safe = w.sent
 		}
 		return err
 	})
@@ -361,8 +366,9 @@ type partWriter struct {
 }
 
 type part struct {
-	src *io.SectionReader
-	at  written
+	src  *io.SectionReader
+	at   written
+	safe bool // durable
 }
 
 func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
@@ -378,7 +384,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.have[off] = part{backends.Unpaced(src), at}
+	w.have[off] = part{src: backends.Unpaced(src), at: at}
 	return nil
 }
 
@@ -395,28 +401,30 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 
 // flush rewrites parts until the server confirms all of them. The caller holds the lock.
 func (w *partWriter) flush(ctx context.Context) error {
-	if len(w.have) == 0 {
-		return nil
+	unsafe := make(map[int64]part)
+	for off, p := range w.have {
+		if !p.safe {
+			unsafe[off] = p
+		}
 	}
-	for range 3 {
+	for try := 0; len(unsafe) > 0; try++ {
+		if try == 3 {
+			return backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
+		}
 		v, err := w.file.Commit(ctx)
 		if err != nil {
 			return err
 		}
-		again := false
-		for off, p := range w.have {
-			if p.at.durable(v) {
-				continue
-			}
-			again = true
-			if p.at, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
+		for off, p := range unsafe {
+			if p.safe = p.at.durable(v); p.safe {
+				delete(unsafe, off)
+			} else if p.at, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
 				return err
+			} else {
+				unsafe[off] = p
 			}
 			w.have[off] = p
 		}
-		if !again {
-			return nil
-		}
 	}
-	return backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
+	return nil
 }

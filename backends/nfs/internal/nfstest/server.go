@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
@@ -38,6 +39,8 @@ type Server struct {
 	ReadOnly bool
 	// NoPlus makes version 3 reject READDIRPLUS, as RFC 1813 allows.
 	NoPlus bool
+	// Each returns a fault for the n-th request, from 1, if none is scripted for it. It may be nil.
+	Each func(n int) Fault
 	// List replaces the response to READDIR. Its argument is the cookie of the request.
 	List func(cookie uint64) nfsv4.Dirlist4
 
@@ -52,9 +55,11 @@ type Server struct {
 	lastID   uint64
 	faults   map[uint32][]Fault
 	counts   map[uint32]int
+	requests int
 	replays  int
 	asked    [][]byte // credentials, by request
 	conns    map[net.Conn]bool
+	back     time.Time // when it takes connections again
 	trouble  []string
 }
 
@@ -85,6 +90,7 @@ type Fault struct {
 	Cut    Cut             // the connection breaks
 	Hold   <-chan struct{} // delays the response until closed
 	Do     func()          // called first
+	Then   func()          // called when the request is executed, before the response
 }
 
 // Refuse returns one fault per status, each for one request.
@@ -104,12 +110,27 @@ func (s *Server) Next(op nfsv4.NfsOpnum4, faults ...Fault) {
 	s.faults[uint32(op)] = append(s.faults[uint32(op)], faults...)
 }
 
-// takeLocked returns the next fault for an operation, if any.
-func (s *Server) takeLocked(op uint32) (f Fault) {
-	if queue := s.faults[op]; len(queue) > 0 {
-		f, s.faults[op] = queue[0], queue[1:]
+// takeLocked returns the fault for a request with these operations, and the index of the operation
+// that it was scripted for, or -1.
+func (s *Server) takeLocked(ops ...uint32) (f Fault, at int) {
+	s.requests++
+	for i, op := range ops {
+		if queue := s.faults[op]; len(queue) > 0 {
+			f, s.faults[op] = queue[0], queue[1:]
+			return f, i
+		}
 	}
-	return f
+	if s.Each != nil {
+		f = s.Each(s.requests)
+	}
+	return f, -1
+}
+
+// Requests returns how many requests of both versions there were.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
 }
 
 // Count returns how often an operation of version 4.1 was requested, without replays.
@@ -146,10 +167,13 @@ func (s *Server) Credential() rpcv2.AuthsysParms {
 
 // Dial returns a new connection. It is an rpc.Dialer.
 func (s *Server) Dial(context.Context) (net.Conn, error) {
-	near, far := net.Pipe()
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.back) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	near, far := net.Pipe()
 	s.conns[far] = true
-	s.mu.Unlock()
 	go s.Serve(far)
 	return near, nil
 }
@@ -178,6 +202,9 @@ func (s *Server) Serve(conn net.Conn) {
 			answer, fault := s.answer(record)
 			if fault.Hold != nil {
 				<-fault.Hold
+			}
+			if fault.Then != nil {
+				fault.Then()
 			}
 			if fault.Cut != NoCut || answer == nil {
 				_ = conn.Close()

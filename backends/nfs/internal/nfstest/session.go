@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
@@ -67,6 +66,14 @@ func (s *Server) Restart() {
 	}
 	s.mu.Unlock()
 	s.CutAll()
+}
+
+// RestartAfter is Restart of a server that is away for so long.
+func (s *Server) RestartAfter(away time.Duration) {
+	s.mu.Lock()
+	s.back = time.Now().Add(away)
+	s.mu.Unlock()
+	s.Restart()
 }
 
 // ForgetSessions simulates a server that is short of memory. It drops the sessions; clients and
@@ -325,10 +332,10 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-func opNumbers(ops []nfsv4.NfsArgop4) []nfsv4.NfsOpnum4 {
-	numbers := make([]nfsv4.NfsOpnum4, len(ops))
+func opNumbers(ops []nfsv4.NfsArgop4) []uint32 {
+	numbers := make([]uint32, len(ops))
 	for i, op := range ops {
-		numbers[i] = op.GetArgop()
+		numbers[i] = uint32(op.GetArgop())
 	}
-	return slices.Clip(numbers)
+	return numbers
 }

@@ -62,7 +62,7 @@ func (s *Server) mount(proc uint32, in io.Reader, out *bytes.Buffer) error {
 func (s *Server) version3(proc uint32, in io.Reader, out *bytes.Buffer) (Fault, error) {
 	s.mu.Lock()
 	s.counts[procedures+proc]++
-	fault := s.takeLocked(procedures + proc)
+	fault, _ := s.takeLocked(procedures + proc)
 	s.mu.Unlock()
 	if fault.Do != nil {
 		fault.Do()

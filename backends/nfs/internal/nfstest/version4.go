@@ -31,15 +31,12 @@ func (s *Server) compound(in io.Reader, out *bytes.Buffer) (Fault, error) {
 		out.Write(words(uint32(nfsv4.NFS4ERR_MINOR_VERS_MISMATCH), 0, 0))
 		return Fault{}, nil
 	}
-	var fault Fault
-	at := -1
+	ops := opNumbers(args.Argarray)
 	s.mu.Lock()
-	for i, op := range opNumbers(args.Argarray) {
-		s.counts[uint32(op)]++
-		if at < 0 && len(s.faults[uint32(op)]) > 0 {
-			at, fault = i, s.takeLocked(uint32(op))
-		}
+	for _, op := range ops {
+		s.counts[op]++
 	}
+	fault, at := s.takeLocked(ops...)
 	s.mu.Unlock()
 	if fault.Do != nil {
 		fault.Do()
