@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _outputs
 from ._daemon import Heartbeat, call, default_socket, quote
-from ._errors import InputFailedError, UsageError, WaitTimeoutError
+from ._errors import InputFailedError, UsageError, WaitTimeoutError, no_space_named
 from ._staged import run
 
 OPENING_S = 30.0  # how long a daemon that starts may take to open its outputs
@@ -50,16 +50,22 @@ class Checkpoint:
     @contextlib.contextmanager
     def save(self, step: int, *, samples_seen: int = 0, all_nodes: bool = False) -> Iterator[str]:
         """Yields a new directory for the files of a checkpoint. At the end of the block the checkpoint is complete, has the name
-        step-N in the output's directory, and stager holds it. After an exception in the block it does not exist."""
+        step-N in the output's directory, and stager holds it. After an exception in the block it does not exist; a full disk raises
+        NoSpaceError."""
         root = self.status()["dir"]
         final, part, old = (os.path.join(root, f"{name}step-{step}") for name in ("", f".new-{os.getpid()}-", f".old-{os.getpid()}-"))
         shutil.rmtree(part, ignore_errors=True)
-        os.makedirs(part)
         try:
-            yield part
-            if os.path.lexists(final):  # of a run before, which stager holds if it was complete
-                os.rename(final, old)
-            os.rename(part, final)
+            with no_space_named(f"step {step}", root):
+                os.makedirs(part)
+                yield part
+                if os.path.lexists(final):  # of a run before, which stager holds if it was complete
+                    os.rename(final, old)
+                os.rename(part, final)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(final):
+                os.rename(old, final)
+            raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+from collections.abc import Iterator
 
 
 class StagerError(Exception):
@@ -68,7 +71,7 @@ class NotReadyError(StagerError):
 
 
 class NoSpaceError(StagerError, OSError):
-    """There is no space for the checkpoint."""
+    """There is no space for the checkpoint, or for the data."""
 
     def __init__(self, message: str) -> None:
         super().__init__(errno.ENOSPC, message)
@@ -88,3 +91,29 @@ def of_code(code: int, message: str) -> StagerError:
     err = _OF_CODE.get(code, StagerError)(message)
     err.code = code
     return err
+
+
+@contextlib.contextmanager
+def no_space_named(what: str, directory: str) -> Iterator[None]:
+    """Raises NoSpaceError in place of what the writer of a file in directory raised, if the disk or a quota is full."""
+    try:
+        yield
+    except Exception as err:
+        if isinstance(err, StagerError) or not _is_full(err, directory):
+            raise
+        free = "free space there, or have stager keep fewer checkpoints, and save again"
+        raise NoSpaceError(f"no space for {what} in {directory}, and what was written is removed; {free}: {' '.join(str(err).split())}") from err
+
+
+def _is_full(err: Exception, directory: str) -> bool:
+    if isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if os.strerror(errno.ENOSPC) in str(err) or os.strerror(errno.EDQUOT) in str(err):  # of libraries, and of shutil.copytree
+        return True
+    if type(err) is not RuntimeError:
+        return False
+    try:
+        at = os.statvfs(directory)
+    except OSError:
+        return False
+    return at.f_blocks > 0 and at.f_bavail == 0  # torch.save does not say why it failed

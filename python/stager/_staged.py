@@ -10,7 +10,9 @@ import urllib.parse
 from collections.abc import Iterable
 
 from ._binary import find
-from ._errors import NotFoundError, StagerError, WaitTimeoutError
+from ._errors import NoSpaceError, NotFoundError, StagerError, WaitTimeoutError
+
+NO_SPACE = 73  # exit code of the binary
 
 
 def run(what: str, arguments: list[str], timeout: float) -> None:
@@ -25,7 +27,8 @@ def run(what: str, arguments: list[str], timeout: float) -> None:
     except OSError as err:
         raise NotFoundError(f"cannot run {binary}: {err.strerror}; set STAGER_BINARY to the stager binary") from err
     if done.returncode != 0:
-        failure = StagerError(f"cannot {what}: {(done.stderr.strip().splitlines() or ['no reason was given'])[-1].removeprefix('stager: ')}")
+        last = (done.stderr.strip().splitlines() or ["no reason was given"])[-1].removeprefix("stager: ")
+        failure = (NoSpaceError if done.returncode == NO_SPACE else StagerError)(f"cannot {what}: {last}")
         failure.code = done.returncode
         raise failure
 

@@ -20,7 +20,7 @@ import ray.train  # type: ignore[import-not-found, import-untyped, unused-ignore
 
 from ._batches import batches
 from ._checkpoint import Checkpoint
-from ._errors import UsageError
+from ._errors import UsageError, no_space_named
 from ._formats import Samples, open_samples
 
 __all__ = ["Dataset", "checkpoint_upload_fn", "dataset"]
@@ -93,7 +93,7 @@ def checkpoint_upload_fn(
     part = os.path.join(storage.experiment_fs_path, f".new-{checkpoint_dir_name}")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        with checkpoint.as_directory() as directory:
+        with checkpoint.as_directory() as directory, no_space_named(checkpoint_dir_name, storage.experiment_fs_path):
             shutil.copytree(directory, part)
         shutil.rmtree(final, ignore_errors=True)  # of a run before, which stager holds if it was complete
         os.rename(part, final)

@@ -1,11 +1,13 @@
 """What is wrong with a call is an exception of the right class with one sentence, and no hang."""
 
+import errno
 import json
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -207,6 +209,66 @@ class Checkpoints(Case):
         self.assertFalse(stager.commit("ckpt", "/out/a", all_nodes=True, wait=3, socket=fake.path))
         self.assertEqual(fake.commits, [{"path": "/out/a", "samplesSeen": 0, "allNodes": True}])
 
+    def test_full_disk_is_named_and_leaves_the_checkpoints_before(self):
+        out = os.path.join(self.dir, "out")
+        fake = self.fake(outputs={"ckpt": {"dir": out}})
+        at = stager.Checkpoint(socket=fake.path)
+        with at.save(3) as directory:
+            lines(directory, "model", 1)
+        blocks, quota = types.SimpleNamespace(f_blocks=9, f_bavail=0), OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        for failure, named in (
+            (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), True), (quota, True),
+            (ValueError("I/O error: No space left on device (os error 28)"), True),  # of a library that writes files itself
+            (RuntimeError("unexpected pos\n64 vs 0"), True),  # of torch.save
+            (ValueError("a shape"), False), (OSError(errno.EIO, os.strerror(errno.EIO)), False),
+        ):  # fmt: skip
+            for step in (3, 4):
+
+                def save(step=step, failure=failure):
+                    with at.save(step) as directory:
+                        lines(directory, "half", 1)
+                        raise failure
+
+                with self.subTest(failure, step=step), mock.patch("os.statvfs", return_value=blocks):
+                    with self.assertRaises(OSError if named else type(failure)) as raised:
+                        save()
+                    self.assertIs(raised.exception if not named else raised.exception.__cause__, failure)
+                    if named:
+                        self.rejects(stager.NoSpaceError, f"^no space for step {step} in {out}, and what was written is removed; free .*: ", save)
+                        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+                self.assertEqual((os.listdir(out), os.listdir(os.path.join(out, "step-3"))), (["step-3"], ["model"]))
+        for free in ({"return_value": types.SimpleNamespace(f_blocks=9, f_bavail=1)}, {"side_effect": OSError(errno.EIO, "gone")}):
+            with mock.patch("os.statvfs", **free), self.assertRaises(RuntimeError), at.save(4):
+                raise RuntimeError("a shape")
+        with at.save(4) as directory:
+            lines(directory, "model", 1)
+        self.assertEqual((sorted(os.listdir(out)), [c["step"] for c in fake.commits]), (["step-3", "step-4"], [3, 4]))
+
+    def test_full_disk_before_and_after_the_files_are_written(self):
+        out, rename, full = os.path.join(self.dir, "out"), os.rename, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fake = self.fake(outputs={"ckpt": {"dir": out}})
+        at = stager.Checkpoint(socket=fake.path)
+
+        def save():
+            with at.save(3) as directory:
+                lines(directory, "model", 1)
+
+        with mock.patch("os.makedirs", side_effect=full):
+            self.rejects(stager.NoSpaceError, "no space for step 3", save)
+        save()
+        for full_at in (out + "/step-3", out + "/.new-"):
+
+            def fails(source, target, full_at=full_at):
+                if source.startswith(full_at):
+                    raise full
+                rename(source, target)
+
+            with mock.patch("os.rename", fails):
+                self.rejects(stager.NoSpaceError, "no space for step 3", save)
+            self.assertEqual((os.listdir(out), os.listdir(os.path.join(out, "step-3"))), (["step-3"], ["model"]))
+        save()
+        self.assertEqual((os.listdir(out), len(fake.commits)), (["step-3"], 2))
+
     def binary(self, text):
         path = os.path.join(self.dir, "binary")
         with open(path, "w") as file:
@@ -238,6 +300,8 @@ class Checkpoints(Case):
             every, one, some = stager.staged("s3://b/d/"), stager.staged("s3://b/a.x?region=r"), stager.staged("s3://b/d/", include="*.x")
         self.assertEqual((os.path.dirname(every), os.path.basename(one), os.listdir(every)), (os.path.join(self.dir, "stager", "staged"), "a.x", ["a.x"]))
         self.assertEqual(len({every, os.path.dirname(one), some}), 3)
+        with self.binary("echo the disk is full >&2; exit 73"):
+            self.rejects(stager.NoSpaceError, "cannot copy s3://b/d/ to /x: the disk is full", lambda: stager.staged("s3://b/d/", "/x"))
         with self.binary("echo access denied >&2; exit 77"):
             self.rejects(stager.StagerError, "cannot copy s3://b/d/ to /x: access denied", lambda: stager.staged("s3://b/d/?secret=s", "/x"))
 

@@ -1,5 +1,6 @@
 """Tests of loaders and checkpoints of libraries, with stand-ins for what they import: the trainers' tests use the libraries themselves."""
 
+import errno
 import os
 import shutil
 import sys
@@ -313,6 +314,11 @@ class Ray(Case):
             self.assertEqual((os.listdir(path), os.listdir(os.path.dirname(path))), ([words], ["step-5"]))
             shutil.rmtree(made)
         self.assertEqual(fake.commits, 2 * [{"path": path, "samplesSeen": 9, "allNodes": True}])
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copying = mock.patch("shutil.copytree", side_effect=shutil.Error([(made, path, str(full))]))
+        with copying, self.assertRaisesRegex(stager.NoSpaceError, "no space for step-6"):
+            self.ray.checkpoint_upload_fn(checkpoint, "step-6")
+        self.assertEqual(os.listdir(os.path.dirname(path)), ["step-5"])
         with self.assertRaisesRegex(stager.UsageError, "is not in its name"):
             self.ray.checkpoint_upload_fn(checkpoint, "checkpoint_2026-01-01_10-00-00")
         self.context.get_world_rank = lambda: 1
