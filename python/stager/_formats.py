@@ -146,14 +146,26 @@ def _parquet(path: str) -> Samples:
         import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as err:
         raise FormatError(f"{path}: reading Parquet needs the package pyarrow") from err
-    file = pyarrow.parquet.ParquetFile(path)
-    ends = list(itertools.accumulate(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)))
+    try:
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    except TypeError:  # before pyarrow 15
+        file = pyarrow.parquet.ParquetFile(path)
+    metadata = file.metadata
+    ends = list(itertools.accumulate(metadata.row_group(i).num_rows for i in range(file.num_row_groups)))
+    count = ends[-1] if ends else 0
+    if count != metadata.num_rows:
+        file.close()
+        raise FormatError(f"{path} is damaged: its row groups have {count} rows, and the file {metadata.num_rows}")
     last: list[Any] = [-1, None]  # the row group that was read last
 
     def load(i: int) -> Any:
-        group = next(g for g, end in enumerate(ends) if i < end)
-        if last[0] != group:
-            last[:] = group, file.read_row_group(group)
-        return last[1].slice(i - (ends[group] - last[1].num_rows), 1).to_pylist()[0]
+        number = next(g for g, end in enumerate(ends) if i < end)
+        if last[0] != number:
+            table, group = file.read_row_group(number), metadata.row_group(number)
+            columns = ((group.column(c).path_in_schema, file.schema.column(c).path) for c in range(group.num_columns))
+            if table.num_rows != group.num_rows or any(own != schema for own, schema in columns):
+                raise FormatError(f"{path} is damaged: row group {number} does not have the rows and columns that the file says")
+            last[:] = number, table
+        return last[1].slice(i - (ends[number] - last[1].num_rows), 1).to_pylist()[0]
 
-    return Samples(ends[-1] if ends else 0, load, file.close)
+    return Samples(count, load, file.close)

@@ -336,14 +336,33 @@ class Parquet(Case):
             def slice(self, at, count):
                 return types.SimpleNamespace(to_pylist=lambda: self[at : at + count])
 
-        groups = [Table([{"n": 0}, {"n": 1}]), Table([{"n": 2}])]
-        metadata = types.SimpleNamespace(row_group=lambda i: groups[i])
-        file = types.SimpleNamespace(metadata=metadata, num_row_groups=2, read_row_group=lambda i: groups[i], close=lambda: None)
-        package = types.ModuleType("pyarrow")
-        package.parquet = types.SimpleNamespace(ParquetFile=lambda _: file)
-        with mock.patch.dict(sys.modules, {"pyarrow": package, "pyarrow.parquet": package.parquet}):
-            of = open_samples("/x/a.parquet")
-        self.assertEqual([of.load(i)["n"] for i in range(of.count)], [0, 1, 2])
+        def reads(rows, says=3, path="n", new=True):
+            def opened(_, **options):
+                if options and not new:
+                    raise TypeError("an argument that it does not have")
+                self.assertEqual(options, {"page_checksum_verification": True} if new else {})
+                return file
+
+            tables = [Table([{"n": 0}, {"n": 1}]), Table(rows)]
+            groups = [types.SimpleNamespace(num_rows=n, num_columns=1, column=lambda _: types.SimpleNamespace(path_in_schema=path)) for n in (2, 1)]
+            file = mock.MagicMock(num_row_groups=2, read_row_group=lambda i: tables[i])
+            file.metadata = types.SimpleNamespace(row_group=lambda i: groups[i], num_rows=says)
+            file.schema.column = lambda _: types.SimpleNamespace(path="n")
+            package = types.ModuleType("pyarrow")
+            package.parquet = types.SimpleNamespace(ParquetFile=opened)
+            with mock.patch.dict(sys.modules, {"pyarrow": package, "pyarrow.parquet": package.parquet}):
+                of = open_samples("/x/a.parquet")
+            return [of.load(i)["n"] for i in range(of.count)]
+
+        self.assertEqual(reads([{"n": 2}]), [0, 1, 2])
+        self.assertEqual(reads([{"n": 2}], new=False), [0, 1, 2])
+        for words, damage in (
+            ("its row groups have 3 rows, and the file 4", {"rows": [{"n": 2}], "says": 4}),
+            ("row group 1 does not have the rows", {"rows": []}),
+            ("row group 0 does not have the rows", {"rows": [{"n": 2}], "path": "m"}),
+        ):
+            with self.assertRaisesRegex(stager.FormatError, f"/x/a.parquet is damaged: {words}"):
+                reads(**damage)
         with mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}), self.assertRaisesRegex(stager.FormatError, "needs the package pyarrow"):
             open_samples("/x/a.parquet")
 
