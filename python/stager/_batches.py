@@ -58,6 +58,8 @@ class batches(Position):  # lower case: used like a function
     ...         state = step(state, batch)
     """
 
+    size: int
+
     def __init__(
         self, input: str, size: int, *, decode: Callable[[Any], Any] | None = None, shuffle: int = 0, seed: int = 0,
         open: Callable[[str], Samples] = open_samples, group: int | None = None, reader: str | None = None, socket: str | None = None,

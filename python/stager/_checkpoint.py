@@ -26,6 +26,8 @@ class Checkpoint:
     ...     torch.save(model.state_dict(), directory + "/model.pt")
     """
 
+    socket: str | None
+
     def __init__(self, output: str | None = None, *, socket: str | None = None) -> None:
         self._output, self.socket = output, socket
 

@@ -83,6 +83,16 @@ class shards:  # lower case: used like a function
     ...         train_on(path)
     """
 
+    input: str
+    epoch: int | None
+    early: bool | None
+    ack_lag: int | None
+    group: int | None
+    reader: str | None
+    socket: str | None
+    patience: float
+    timeout: float
+
     def __init__(
         self, input: str, *, epoch: int | None = None, early: bool | None = None, ack_lag: int | None = None,
         group: int | None = None, reader: str | None = None, socket: str | None = None, patience: float = 600.0,
