@@ -6,13 +6,18 @@ import (
 	"net/http"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// progress reports bytes to the stall detector that the Store does not see: the whitespace that a
-// server sends while it assembles parts.
+// progress reports bytes to the stall detector that the Store does not see: those of a body that the
+// SDK sends, and the whitespace that a server sends while it assembles parts.
 type progress struct{ http.RoundTripper }
 
 func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil && r.ContentLength > 0 {
+		r = r.WithContext(r.Context()) // a RoundTripper must not modify its request
+		r.Body = objectstore.Moving(r.Context(), r.Body)
+	}
 	res, err := p.RoundTripper.RoundTrip(r)
 	if err == nil && r.Method == http.MethodPost {
 		res.Body = &blanks{res.Body, r.Context()}

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -78,6 +79,62 @@ func TestCompletionIsKeptAliveByBlanks(t *testing.T) {
 		}
 		if a.looked != nil {
 			t.Errorf("the context of a look at what became of it is over: %v", a.looked)
+		}
+	})
+}
+
+// sipping reads one byte of a request's body per second, and then accepts it.
+type sipping struct{}
+
+func (sipping) RoundTrip(r *http.Request) (*http.Response, error) {
+	for {
+		n, err := io.ReadFull(r.Body, make([]byte, 1))
+		if n == 0 {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, errors.Join(r.Body.Close(), ignoreEOF(err))
+		}
+		select {
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// sending commits with one request whose body takes two minutes.
+type sending struct{ assembling }
+
+func (s *sending) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
+	return s, nil
+}
+
+func (*sending) Commit(ctx context.Context) (backends.Object, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://store.example/k", bytes.NewReader(make([]byte, 120)))
+	if err != nil {
+		return backends.Object{}, err
+	}
+	res, err := progress{sipping{}}.RoundTrip(req)
+	if err != nil {
+		return backends.Object{}, err
+	}
+	return backends.Object{Key: "k", Size: 1}, res.Body.Close()
+}
+
+// A small object that the SDK sends over a slow connection was cancelled after the time-out of a
+// stall, though its bytes moved.
+func TestBodyOfSDKIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := backends.NewStore(&sending{assembling{Backend: mem.New()}}, "mem://test", backends.Options{})
+		start := time.Now()
+		_, err := store.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{})
+		if took := time.Since(start); err != nil || took != 120*time.Second {
+			t.Errorf("got %v after %v, want nil after 120s", err, took)
 		}
 	})
 }
