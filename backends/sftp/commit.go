@@ -44,16 +44,20 @@ func (p protocol) Publish(ctx context.Context, upload *fileshare.Upload) error {
 // swap replaces the file of one version.
 func (u *publishing) swap(ctx context.Context) error {
 	err := u.Swap(ctx, u.b, u.place)
-	if backends.KindOf(err) != backends.Changed || !u.Unsure {
-		return err
-	}
-	// The response to an earlier rename may have been lost.
-	_, terr := call(ctx, u.s, func(c *sftp.Client) (os.FileInfo, error) { return c.Lstat(u.b.at(u.Temp)) }, nil)
-	there, serr := u.b.stat(ctx, u.s, u.Key)
-	if errors.Is(terr, fs.ErrNotExist) && serr == nil && u.Wrote(there) {
+	if backends.KindOf(err) == backends.Changed && u.placed(ctx) {
 		return nil
 	}
 	return err
+}
+
+// placed reports whether an earlier rename, whose response was lost, gave the file its key.
+func (u *publishing) placed(ctx context.Context) bool {
+	if !u.Unsure {
+		return false
+	}
+	_, terr := call(ctx, u.s, func(c *sftp.Client) (os.FileInfo, error) { return c.Lstat(u.b.at(u.Temp)) }, nil)
+	there, serr := u.b.stat(ctx, u.s, u.Key)
+	return errors.Is(terr, fs.ErrNotExist) && serr == nil && u.Wrote(there)
 }
 
 // place renames or links the temporary file to the key. If the response to an earlier request was
@@ -74,21 +78,25 @@ func (u *publishing) place(ctx context.Context) error {
 	if err == nil || fileshare.IsLost(err) {
 		return err
 	}
-	there, serr := u.b.stat(ctx, u.s, u.Key)
-	switch {
-	case serr == nil && there.Type.IsDir():
+	if there, serr := u.b.stat(ctx, u.s, u.Key); serr == nil && there.Type.IsDir() {
 		return backends.Errorf(backends.Invalid, "commit", u.Key, "a directory has this name")
-	case serr == nil && errors.Is(err, fs.ErrNotExist) && u.Unsure && u.Wrote(there):
-		return nil // the temporary file is gone, because it was renamed
+	}
+	if u.placed(ctx) {
+		return nil
 	}
 	return err
 }
 
 // renameOver replaces a file on a server whose rename does not. Readers may find no file meanwhile.
+// Servers of version 3 may say the same when the temporary file is missing as when the key exists, so
+// that is made sure of first: an earlier rename, whose response was lost, may have given it the key.
 func (b *Backend) renameOver(c *sftp.Client, temp, key string) error {
 	err := c.Rename(b.at(temp), b.at(key))
 	if code := status(err); code != statusFailure && code != statusExists {
 		return err
+	}
+	if _, terr := c.Lstat(b.at(temp)); terr != nil {
+		return terr
 	}
 	if info, serr := c.Stat(b.at(key)); serr != nil || info.IsDir() {
 		return err
@@ -142,7 +150,11 @@ func (u *publishing) link(ctx context.Context) error {
 		if _, err := u.b.stat(ctx, u.s, u.Key); err == nil && !u.Unsure {
 			return backends.Errorf(backends.Exist, "commit", u.Key, "the key already exists")
 		}
-		return run(ctx, u.s, func(c *sftp.Client) error { return c.Rename(u.b.at(u.Temp), u.b.at(u.Key)) })
+		err := run(ctx, u.s, func(c *sftp.Client) error { return c.Rename(u.b.at(u.Temp), u.b.at(u.Key)) })
+		if err != nil && !fileshare.IsLost(err) && u.placed(ctx) {
+			return nil
+		}
+		return err
 	}
 	err := run(ctx, u.s, func(c *sftp.Client) error { return c.Link(u.b.at(u.Temp), u.b.at(u.Key)) })
 	if fileshare.IsLost(err) {

@@ -5,13 +5,11 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -19,9 +17,15 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
+// server is one session of an SFTP server.
+type server interface{ Serve() error }
+
+// ofDisk serves the files of this machine.
+func ofDisk(channel io.ReadWriteCloser, _ func()) (server, error) { return sftp.NewServer(channel) }
+
 // startPlain starts an SFTP server of version 3 without any extension, and returns its address and
-// the fingerprint of its key.
-func startPlain(t *testing.T) (address, fingerprint string) {
+// the fingerprint of its key. serving returns the server of a session, which can cut its connection.
+func startPlain(t *testing.T, serving func(channel io.ReadWriteCloser, cut func()) (server, error)) (address, fingerprint string) {
 	t.Helper()
 	if err := sftp.SetSFTPExtensions(); err != nil {
 		t.Fatal(err)
@@ -47,7 +51,7 @@ func startPlain(t *testing.T) (address, fingerprint string) {
 			if err != nil {
 				return // it is closed
 			}
-			conns.Go(func() { servePlain(t, conn, cfg) })
+			conns.Go(func() { servePlain(t, conn, cfg, serving) })
 		}
 	})
 	t.Cleanup(func() {
@@ -60,7 +64,7 @@ func startPlain(t *testing.T) (address, fingerprint string) {
 }
 
 // servePlain serves the sessions of one connection until the client closes it.
-func servePlain(t *testing.T, conn net.Conn, cfg *ssh.ServerConfig) {
+func servePlain(t *testing.T, conn net.Conn, cfg *ssh.ServerConfig, serving func(io.ReadWriteCloser, func()) (server, error)) {
 	_, channels, requests, err := ssh.NewServerConn(conn, cfg)
 	if err != nil {
 		t.Errorf("the server got %v, want an SSH connection", err)
@@ -80,9 +84,9 @@ func servePlain(t *testing.T, conn net.Conn, cfg *ssh.ServerConfig) {
 			}
 		}()
 		sessions.Go(func() {
-			server, err := sftp.NewServer(channel)
+			s, err := serving(channel, func() { _ = conn.Close() }) // it is what is wanted
 			if err == nil {
-				err = server.Serve()
+				err = s.Serve()
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
 				t.Logf("the server's session ended: %v", err)
@@ -101,13 +105,9 @@ func TestReadWithoutExtensions(t *testing.T) {
 	for name, text := range map[string]string{"a/1.tar": "one", "a/2.tar": large, "b.txt": "", "a-b": "between"} {
 		write(t, dir+"/"+name, text)
 	}
-	address, fingerprint := startPlain(t)
+	address, fingerprint := startPlain(t, ofDisk)
 	var log bytes.Buffer
-	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "sftp://user@"+address+dir+"/?hostkey="+strings.ReplaceAll(fingerprint, "+", "%2B"), backends.Options{
-		Getenv:   func(name string) string { return map[string]string{"SFTP_PASSWORD": "secret"}[name] },
-		RetryFor: time.Minute,
-		Log:      slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	store, err := openPlain(t, address, fingerprint, dir+"/", &log)
 	if err != nil {
 		t.Fatal(err)
 	}
