@@ -401,13 +401,13 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 
 // flush rewrites parts until the server confirms all of them. The caller holds the lock.
 func (w *partWriter) flush(ctx context.Context) error {
-	unsafe := make(map[int64]part)
+	pending := make(map[int64]part)
 	for off, p := range w.have {
 		if !p.safe {
-			unsafe[off] = p
+			pending[off] = p
 		}
 	}
-	for try := 0; len(unsafe) > 0; try++ {
+	for try := 0; len(pending) > 0; try++ {
 		if try == 3 {
 			return backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
 		}
@@ -415,13 +415,13 @@ func (w *partWriter) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for off, p := range unsafe {
+		for off, p := range pending {
 			if p.safe = p.at.durable(v); p.safe {
-				delete(unsafe, off)
+				delete(pending, off)
 			} else if p.at, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
 				return err
 			} else {
-				unsafe[off] = p
+				pending[off] = p
 			}
 			w.have[off] = p
 		}

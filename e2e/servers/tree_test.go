@@ -88,7 +88,7 @@ func marked(t *testing.T, variable string) (found []string) {
 	return found
 }
 
-// stateOf is the letter by which the kernel tells what a process does, 0 if there is none.
+// stateOf returns the state of a process, a letter as in /proc/PID/stat, or 0 if there is none.
 func stateOf(pid int) byte {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
