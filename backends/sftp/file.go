@@ -28,7 +28,11 @@ type file struct {
 	name    string
 	handle  *sftp.File
 	release func()
-	closing sync.Once
+
+	finished *fileshare.Info // what Finish returns, once it is known
+	closing  sync.Once
+	closed   chan struct{} // closed with the file
+	lost     error         // why closing failed; set before closed is
 }
 
 // open opens a file in the session with the fewest streams. If it creates the file and the caller
@@ -40,7 +44,7 @@ func (p protocol) open(ctx context.Context, name string, flag int) (*file, error
 	}
 	f, err := call(ctx, s, func(c *sftp.Client) (*file, error) {
 		handle, err := c.OpenFile(p.b.at(name), flag)
-		return &file{p: p, s: s, name: name, handle: handle, release: release}, err
+		return &file{p: p, s: s, name: name, handle: handle, release: release, closed: make(chan struct{})}, err
 	}, func(f *file) {
 		_ = s.Do(f.handle.Close) // nothing was written
 		if flag&os.O_CREATE != 0 {
@@ -104,7 +108,30 @@ func (f *file) Stat(ctx context.Context) (fileshare.Info, error) {
 // Final keeps the file open: a file that is replaced stays as it was.
 func (f *file) Final(ctx context.Context) (fileshare.Info, error) { return f.Stat(ctx) }
 
+// Finish waits until the file is closed: servers may report only then that data was not stored, and
+// may refuse to rename an open file.
 func (f *file) Finish(ctx context.Context) (fileshare.Info, error) {
+	if f.finished == nil {
+		info, err := f.flush(ctx)
+		if err != nil {
+			return fileshare.Info{}, err
+		}
+		f.finished = &info
+	}
+	f.Close()
+	select {
+	case <-f.closed:
+	case <-ctx.Done():
+		return fileshare.Info{}, context.Cause(ctx)
+	}
+	if f.lost != nil {
+		return fileshare.Info{}, f.p.b.because(ctx, f.s, f.name, f.lost)
+	}
+	return *f.finished, nil
+}
+
+// flush makes what was written durable, as far as the server can, and returns the attributes.
+func (f *file) flush(ctx context.Context) (fileshare.Info, error) {
 	if f.p.b.extensions.fsync {
 		err := fileshare.Flush(ctx, f.s.Silence(), func() error { return f.s.Do(f.handle.Sync) })
 		if err != nil {
@@ -112,12 +139,10 @@ func (f *file) Finish(ctx context.Context) (fileshare.Info, error) {
 		}
 	}
 	info, err := f.Stat(ctx)
-	if err != nil {
-		return info, err
+	if err == nil {
+		f.p.b.clock.saw(info.ModTime, time.Now())
 	}
-	f.p.b.clock.saw(info.ModTime, time.Now())
-	f.Close()
-	return info, nil
+	return info, err
 }
 
 func (f *file) Discard(ctx context.Context) error {
@@ -127,7 +152,10 @@ func (f *file) Discard(ctx context.Context) error {
 
 func (f *file) Close() {
 	f.closing.Do(func() {
-		go func() { _ = f.s.Do(f.handle.Close) }() // written data was flushed before
+		go func() {
+			f.lost = f.s.Do(f.handle.Close)
+			close(f.closed)
+		}()
 		f.release()
 	})
 }
