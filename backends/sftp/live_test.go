@@ -1,6 +1,9 @@
 package sftp
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,4 +55,25 @@ func TestContract(t *testing.T) {
 
 func TestSweepsAfterKills(t *testing.T) {
 	conformance.Sweeps(t, openLive(t, "sweeps", ""), openLive(t, "sweeps", ""))
+}
+
+func TestListNamesLinksToDirectoriesAbove(t *testing.T) {
+	store := openLive(t, "above", "")
+	if _, err := store.PutBytes(t.Context(), "a/b/k", nil, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("..", filepath.Join(need(t).Env["SFTP_DIR"], "above", "a", "b", "up")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got = append(got, s.Key+": "+s.What) })
+	for obj, err := range store.List(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, obj.Key)
+	}
+	if want := []string{"a/b/k", "a/b/up/: a link to a directory above it"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

@@ -259,13 +259,16 @@ func TestDeleteLeavesNoEmptyDirs(t *testing.T) {
 	}
 }
 
-func TestListingNamesEmptyDirs(t *testing.T) {
+func TestListingNamesWhatHasNoContent(t *testing.T) {
 	s := need(t, "plain")
 	store := openLive(t, s, "data/sparse/")
-	if _, err := store.PutBytes(t.Context(), "a/one", nil, backends.CreateOptions{}); err != nil {
+	if _, err := store.PutBytes(t.Context(), "a/b/one", nil, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(s.Env["SMB_DIR"], "sparse", "empty", "deep"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("..", filepath.Join(s.Env["SMB_DIR"], "sparse", "a", "b", "up")); err != nil { // for clients a directory
 		t.Fatal(err)
 	}
 	var skipped []string
@@ -275,7 +278,7 @@ func TestListingNamesEmptyDirs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"empty/deep/: a directory without files"}; !slices.Equal(skipped, want) {
+	if want := []string{"a/b/up/: a link to a directory above it", "empty/deep/: a directory without files"}; !slices.Equal(skipped, want) {
 		t.Errorf("the list skips %q, want %q", skipped, want)
 	}
 }

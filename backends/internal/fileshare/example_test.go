@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -84,9 +85,13 @@ func (c calls) Missing(op, key string, err error) error {
 	return c.Classify(op, key, err)
 }
 
-func (calls) Locate(_ context.Context, dir string) (fileshare.Place, error) {
-	return fileshare.Place{Path: dir, At: dir}, nil
+func (c calls) Locate(ctx context.Context, dir string) (fileshare.Place, error) {
+	info, err := c.Stat(ctx, path.Clean(dir))
+	return fileshare.Place{Path: dir, At: at(info)}, err
 }
+
+// at identifies a directory by its inode.
+func at(i fileshare.Info) string { return fmt.Sprint(i.ID) }
 
 func (c calls) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(string) bool) (entries []fileshare.Entry, err error) {
 	f, err := c.root.Open(path.Clean(dir.Path))
@@ -97,7 +102,8 @@ func (c calls) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(str
 	all, err := f.Readdir(-1)
 	for _, info := range all {
 		if wanted(info.Name()) {
-			entries = append(entries, fileshare.Entry{Name: info.Name(), Info: attributes(info), At: path.Join(dir.Path, info.Name())})
+			i := attributes(info)
+			entries = append(entries, fileshare.Entry{Name: info.Name(), Info: i, At: at(i)})
 		}
 	}
 	return entries, err
@@ -105,6 +111,7 @@ func (c calls) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(str
 
 func (c calls) Follow(ctx context.Context, key string, e fileshare.Entry) (_ fileshare.Entry, err error) {
 	e.Info, err = c.Stat(ctx, key)
+	e.At = at(e.Info)
 	return e, err
 }
 
@@ -229,6 +236,38 @@ func TestContract(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) > 0 {
 		t.Errorf("the contract leaves %v, %v", left, err)
+	}
+}
+
+// A link to a directory above it is not followed, and is named: whoever put it there may miss what
+// it leads to.
+func TestListNamesLinksToDirectoriesAbove(t *testing.T) {
+	dir := t.TempDir()
+	_, store := open(t, dir, nil)
+	if _, err := store.PutBytes(t.Context(), "a/b/k", nil, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"a/b/top": "../..", "a/b/up": "..", "again": "a"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const above = ": a link to a directory above it"
+	for prefix, want := range map[string][]string{
+		"":     {"a/b/k", "a/b/top/" + above, "a/b/up/" + above, "again/b/k", "again/b/top/" + above, "again/b/up/" + above},
+		"a/b/": {"a/b/k", "a/b/top/a/b/" + above, "a/b/top/again/b/" + above, "a/b/up/b/" + above},
+	} {
+		var got []string
+		ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got = append(got, s.Key+": "+s.What) })
+		for obj, err := range store.List(ctx, prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, obj.Key)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("List(%q): %q, want %q", prefix, got, want)
+		}
 	}
 }
 

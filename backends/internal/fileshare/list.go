@@ -44,6 +44,7 @@ type lister struct {
 // dir yields the objects below a directory. It returns false to stop.
 func (l *lister) dir(dir Place) bool {
 	if slices.Contains(l.within, dir.At) {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir.Path + "/", What: "a link to a directory above it"})
 		return true
 	}
 	l.within = append(l.within, dir.At)
