@@ -107,6 +107,10 @@ type Config struct {
 	// Scratch is the number of bytes that files without a name, such as a list of the items, take
 	// on the same disk. With CountOwn they count as the window's own files.
 	Scratch int64
+	// State returns the number of bytes that files of the caller may take in Dir. With CountOwn they
+	// count as the window's own files. It runs under the window's lock, so it must not block or call
+	// the window. nil: none.
+	State func() int64
 	// More continues an epoch's order where Order ended, for plans that are not known in advance.
 	// The window calls it for the next item once all items before it are reserved, in one call at a
 	// time. A call may block until its context ends with Run. The items are appended to Items in
@@ -173,6 +177,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Waits == nil {
 		c.Waits = func() Cause { return CauseBackend }
+	}
+	if c.State == nil {
+		c.State = func() int64 { return 0 }
 	}
 	if c.Finished == nil {
 		c.Finished = func(int, int) {}

@@ -60,3 +60,47 @@ func TestScratchCountsTowardSize(t *testing.T) {
 		}
 	})
 }
+
+// A window that is accepted delivers its largest item. One of 8 MiB accepted an item for which its
+// journal left no room, and waited forever.
+func TestLargestAcceptedItemFits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, size := range []int64{256 << 10, 8 << 20, 100 << 20, 4 << 30} {
+			var small *BudgetError
+			cfg := Config{Dir: t.TempDir(), Items: items(1, size), Size: size, CountOwn: true, Epochs: 1, Fetcher: &fake{}}
+			if _, err := New(cfg); !errors.As(err, &small) {
+				t.Fatalf("got %v, want a BudgetError", err)
+			}
+			largest := size - (small.Need - size)
+			cfg.Items = items(1, largest)
+			w, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := w.ItemLimit(); got < largest {
+				t.Errorf("a window of %d bytes has room for an item of %d, want %d", size, got, largest)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Files of the caller are part of what the window takes of its size.
+func TestStateCountsTowardSize(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var state int64
+		cfg := Config{Dir: t.TempDir(), Items: items(1, 10), Size: 1 << 20, CountOwn: true, Epochs: 1, Fetcher: &fake{}, State: func() int64 { return state }}
+		w, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		before := w.ItemLimit()
+		state = 5 * disk.Block
+		if got, want := w.ItemLimit(), before-state; got != want {
+			t.Errorf("with a state of %d bytes an item may take %d, want %d", state, got, want)
+		}
+	})
+}

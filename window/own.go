@@ -11,12 +11,16 @@ import (
 )
 
 // With Config.CountOwn, the window's own files count, too: its directories, the journal and its
-// replacement during a compaction, the reports, and Config.Scratch. What grows with each item is in Item.Beside, so
+// replacement during a compaction, the reports, Config.Scratch and Config.State. What grows with each item is in Item.Beside, so
 // that measuring from time to time is enough.
 
 const (
 	// ownAtLeast is the minimum reserved for the window's own files.
 	ownAtLeast = 128 << 10
+	// ownFixed is the maximum for directories and small files of a window without readers.
+	ownFixed = 64 << 10
+	// ownReports is the minimum reserved for the reports.
+	ownReports = 16 << 10
 	// ownSpare is for growth between two measurements: readers' directories, partial blocks.
 	ownSpare = 24 << 10
 	// ownEvery is the time between two measurements.
@@ -28,7 +32,7 @@ func (c *Config) leastOwn() int64 {
 	if !c.CountOwn {
 		return 0
 	}
-	return ownAtLeast + c.Scratch
+	return c.Scratch + max(ownAtLeast, ownFixed+ownReports+2*c.journalReserve()+ownSpare)
 }
 
 // dirs returns the size to count for directories.
@@ -62,7 +66,17 @@ func (w *Window) limitLocked(now time.Time) int64 {
 		w.measureLocked()
 		w.ownAt = now.Add(ownEvery)
 	}
-	return w.cfg.Size - w.ownMost
+	return w.forItemsLocked()
+}
+
+// forItemsLocked returns what the last measurement leaves for items.
+func (w *Window) forItemsLocked() int64 { return w.cfg.Size - w.ownMost - w.cfg.State() }
+
+// ItemLimit returns the number of bytes that a single item may take, including Item.Beside.
+func (w *Window) ItemLimit() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return min(w.limitLocked(time.Now()), w.cfg.Size-w.cfg.leastOwn()-w.cfg.State())
 }
 
 // measureLocked measures the window's own files.
@@ -79,8 +93,8 @@ func (w *Window) measureLocked() {
 	if info, err := w.journal.file.Stat(); err == nil {
 		journal = taken(info)
 	}
-	w.own = w.cfg.Scratch + fixed + reports + journal
-	w.ownMost = w.cfg.Scratch + max(ownAtLeast, fixed+max(reports, 16<<10)+2*max(journal, w.journalMost())+ownSpare)
+	w.own = w.cfg.Scratch + w.cfg.State() + fixed + reports + journal
+	w.ownMost = w.cfg.Scratch + max(ownAtLeast, fixed+max(reports, ownReports)+2*max(journal, w.journalMost())+ownSpare)
 	w.peak = max(w.peak, w.used+w.own)
 }
 

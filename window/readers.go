@@ -195,7 +195,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:
 		return CauseReaders // other readers hold the rest of the epoch
-	case w.used+w.nextItemLocked(a).room() > w.cfg.Size-w.ownMost:
+	case w.used+w.nextItemLocked(a).room() > w.forItemsLocked():
 		return CauseBudget
 	}
 	return CauseBackend

@@ -19,7 +19,7 @@ type sampleCmd struct {
 	Input   string   `arg:"" help:"Name of the input in the plan of the running stager."`
 	Serve   string   `help:"Socket that serves the shuffled files under the input's name. Default: sample-INPUT.sock next to --socket." placeholder:"PATH" type:"path"`
 	Dir     string   `help:"Directory for the shuffled files, preferably a RAM disk. Default: /dev/shm/stager/INPUT." placeholder:"DIR" type:"path" env:"STAGER_SAMPLE_DIR"`
-	Size    quantity `help:"Maximum total size of the shuffled files." default:"1Gi" env:"STAGER_SAMPLE_SIZE"`
+	Size    quantity `help:"Maximum disk space of the shuffled files and of what is kept beside them." default:"1Gi" env:"STAGER_SAMPLE_SIZE"`
 	Samples int      `help:"Samples per file; the last file of an epoch may have fewer." default:"1000"`
 	Open    int      `help:"Number of shards to mix at a time. The window needs space for twice as many." default:"8"`
 	Seed    int64    `help:"Shuffle seed; the same seed gives the same files, byte for byte." default:"0"`

@@ -174,7 +174,7 @@ func TestSamplerLosesNothing(t *testing.T) {
 	want := calm.acked()
 
 	rough := newSampling(t, binary, shards)
-	watcher := &Watcher{Dir: rough.mixDir, Shards: true}
+	watcher := &Watcher{Dir: rough.mixDir}
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() { watcher.Run(ctx); close(watched) }()
@@ -207,7 +207,7 @@ func TestSamplerLosesNothing(t *testing.T) {
 	}
 	peak, looks := watcher.Peak()
 	if peak > samplesBound {
-		t.Errorf("the files had %d bytes, and the bound is %d", peak, samplesBound)
+		t.Errorf("%d bytes were on the disk, and the bound is %d", peak, samplesBound)
 	}
 	if readers == 0 || samplers == 0 || stagers == 0 {
 		t.Errorf("%d readers, %d samplers, %d stagers were killed, want some of each", readers, samplers, stagers)

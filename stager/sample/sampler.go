@@ -41,7 +41,7 @@ type Config struct {
 	Epochs int    // 0: unlimited
 
 	Dir     string
-	Size    int64 // limit for all files, in bytes
+	Size    int64 // limit in bytes for Dir with all that is in it
 	Samples int   // samples per file; the last file of an epoch has fewer
 	Open    int   // number of shards mixed at a time
 	Seed    int64
@@ -79,6 +79,8 @@ type Sampler struct {
 	late   bool // no leases are left: wait for the source's own end
 	jam    bool // finish the file with the open shards only
 	warned bool
+
+	stateRoom atomic.Int64 // reserved for the state
 
 	settling sync.Mutex // held while acknowledgements are passed on
 
@@ -118,7 +120,7 @@ func New(cfg Config) (*Sampler, error) {
 	}
 	order := s.order(len(items))
 	s.win, err = window.New(window.Config{
-		Input: cfg.Input, Dir: cfg.Dir, Size: cfg.Size, Epochs: cfg.Epochs, First: cfg.Epoch,
+		Input: cfg.Input, Dir: cfg.Dir, Size: cfg.Size, CountOwn: true, State: s.stateRoom.Load, Epochs: cfg.Epochs, First: cfg.Epoch,
 		Items: window.List(items), Order: order, More: s.more, Waits: func() window.Cause { return *s.cause.Load() }, Finished: s.advance,
 		Manifest: s.plan() + " " + s.nonce, Fetcher: s, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
@@ -228,11 +230,12 @@ func (s *Sampler) more(ctx context.Context, epoch int) (window.Item, error) {
 	if err := s.compose(ctx, s.cfg.Samples, s.fill); err != nil {
 		return window.Item{}, err
 	}
+	limit := s.win.ItemLimit()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	item := s.addLocked()
-	if item.Size > s.cfg.Size {
-		return window.Item{}, &RoomError{Samples: s.cfg.Samples, Have: s.cfg.Size, Need: item.Size}
+	if need := item.Size + item.Beside; need > limit {
+		return window.Item{}, &RoomError{Samples: s.cfg.Samples, Have: max(0, limit), Need: need, Least: s.cfg.Size - limit + need}
 	}
 	return item, s.saveLocked()
 }
@@ -296,17 +299,21 @@ func (s *Sampler) addLocked() window.Item {
 	s.files = append(s.files, f)
 	s.byItem[s.items] = f
 	s.items++
-	return window.Item{Name: s.cfg.Input + s.format.ext, Size: f.size, Samples: len(f.parts), Version: f.name()}
+	name := s.cfg.Input + s.format.ext
+	return window.Item{
+		Name: name, Size: f.size, Beside: disk.Room(f.size) - f.size + disk.Beside(name, f.size), Samples: len(f.parts), Version: f.name(),
+	}
 }
 
 // RoomError reports that a file exceeds the limit.
 type RoomError struct {
 	Samples    int
-	Have, Need int64
+	Have, Need int64 // for one file, in bytes on the disk
+	Least      int64 // the limit from which one file fits
 }
 
 func (e *RoomError) Error() string {
-	return fmt.Sprintf("a file of %d samples has %d bytes, and the limit is %d: set --size to at least twice the size of a file, or reduce --samples", e.Samples, e.Need, e.Have)
+	return fmt.Sprintf("a file of %d samples takes %d bytes, and there is room for %d: set --size to at least %d, or reduce --samples", e.Samples, e.Need, e.Have, e.Least)
 }
 
 // Fetch writes a file: Sampler is a [window.Fetcher].

@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
 )
+
+// own is what a sampler's directory takes of its size besides files.
+const own = 160 << 10
 
 func names(t *testing.T, files []got) (all []string) {
 	t.Helper()
@@ -36,7 +40,7 @@ func TestSamplerDeliversEachSampleOncePerEpoch(t *testing.T) {
 		data *dataset
 	}{{"tar", tars(t, 8, 17)}, {"TFRecord", records(8, 17)}} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouse(t, tt.data, 0, func(c *Config) { c.Size = 64 << 10 })
+			h := newHouse(t, tt.data, 0, func(c *Config) { c.Size = own + 64<<10 })
 			var before []string
 			for range 2 {
 				files := h.epoch()
@@ -92,7 +96,7 @@ func TestSamplerResumesAfterKill(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
 	want := bodies(append(whole.epoch(), whole.epoch()...))
-	for _, small := range []int64{1 << 20, 40 << 10} {
+	for _, small := range []int64{1 << 20, own + 40<<10} {
 		h := newHouse(t, d, 0, func(c *Config) { c.Size = small })
 		var all []got
 		for n := 0; len(all) < 24; n++ {
@@ -127,7 +131,7 @@ func TestSamplerReturnsUnknownLeases(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
 	want := bodies(append(whole.epoch(), whole.epoch()...))
-	h := newHouse(t, d, 0, func(c *Config) { c.Size = 40 << 10 })
+	h := newHouse(t, d, 0, func(c *Config) { c.Size = own + 40<<10 })
 	g, _ := h.next()
 	h.ack(g)
 	if err := h.end(); err != nil && !strings.Contains(err.Error(), "canceled") {
@@ -238,10 +242,31 @@ func TestSamplerFailsOnABadShard(t *testing.T) {
 }
 
 func TestSamplerRejectsAFileThatDoesNotFit(t *testing.T) {
-	h := newHouse(t, records(2, 30), 0, func(c *Config) { c.Size = 100 })
+	h := newHouse(t, records(2, 30), 0, func(c *Config) { c.Size = 148 << 10 })
 	_, err := h.sampler.Window().Lease(t.Context(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
-	want := "a file of 10 samples has 230 bytes, and the limit is 100: set --size to at least twice the size of a file, or reduce --samples"
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	var small *RoomError
+	if !errors.As(err, &small) || small.Have >= small.Need || small.Least <= h.cfg.Size {
+		t.Fatalf("got %v, want a RoomError with a size that suffices", err)
+	}
+	h = newHouse(t, records(2, 30), 0, func(c *Config) { c.Size = small.Least })
+	h.epoch()
+}
+
+// Files of 230 bytes took 1.8 MB with a limit of 224 KiB, which counted their bytes and not their blocks.
+func TestSamplerKeepsToItsSizeOnDisk(t *testing.T) {
+	h := newHouse(t, records(40, 100), 0, func(c *Config) { c.Size = own + 64<<10 })
+	for files := 0; ; files++ {
+		var wait *window.WaitError
+		_, err := h.sampler.Window().Lease(t.Context(), window.LeaseRequest{Reader: "r", Wait: time.Second})
+		if errors.As(err, &wait) && (wait.Cause == window.CauseBudget || wait.Cause == window.CauseReaders) {
+			t.Logf("%d files are held", files)
+			break
+		} else if err != nil && wait == nil {
+			t.Fatalf("%d files: %v", files, err)
+		}
+	}
+	took, err := disk.Taken(h.cfg.Dir)
+	if err != nil || took > h.cfg.Size {
+		t.Errorf("%d bytes are on the disk (%v), want at most %d", took, err, h.cfg.Size)
 	}
 }

@@ -59,12 +59,19 @@ func (s *Sampler) saveLocked() error {
 	if err != nil {
 		return err
 	}
+	s.reserve(int64(len(text)))
 	root, err := disk.OpenRoot(s.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close() // opened for reading its entries
 	return disk.ReplaceSmall(root, stateName, text, 0o644, false)
+}
+
+// reserve reserves room for a state and for its replacement, twice as much as they take now: the
+// window has made the rest free when the state has grown so far.
+func (s *Sampler) reserve(size int64) {
+	s.stateRoom.Store(max(s.stateRoom.Load(), 4*disk.Room(size)))
 }
 
 // restore reads the state of an earlier sampler, and returns the items of the files that it had
@@ -77,6 +84,7 @@ func (s *Sampler) restore() ([]window.Item, error) {
 	defer root.Close() // opened for reading its entries
 	s.anew()
 	text, err := disk.ReadSmall(root, stateName, mostState)
+	s.reserve(int64(len(text)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
