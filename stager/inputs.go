@@ -208,7 +208,7 @@ func listing(spec plan.Input) plan.Listing {
 
 func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
 	spec, shard := in.spec, d.cfg.Shard
-	sum := plan.NewDigester(spec)
+	sum := newSummary(spec)
 	m, from, err := d.manifest(ctx, in, stores, sum)
 	if err != nil {
 		return err
@@ -227,10 +227,8 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	if err != nil {
 		return err
 	}
-	var digest string
-	if sum != nil {
-		digest = sum.Sum()
-	} else if digest, err = plan.Digest(m, spec.Order, plan.Shard{}); err != nil {
+	digest, extent, err := sum.of(m, spec.Order)
+	if err != nil {
 		return err
 	}
 	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))
@@ -239,7 +237,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
-		Items: items{spec, m}, Scratch: scratch, Manifest: digest, Part: shard.String(),
+		Items: items{spec, m}, Extent: extent, Scratch: scratch, Manifest: digest, Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
 		Fetcher: fetcher, Write: disk.Write(spec.Write), OnBad: onBad(spec.Window.OnBad),
 		Log: d.log, Metrics: d.windowMetrics,

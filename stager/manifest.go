@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/internal/catalogue"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -29,8 +27,8 @@ const (
 
 // manifest lists the sources of a window and reads the files that its order needs: a list of names,
 // an index. These files are not data, even if they lie among the data.
-// The objects are also added to sum, unless that is nil.
-func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, sum *plan.Digester) (m plan.Manifest, from []download.From, err error) {
+// The objects are also added to sum.
+func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, sum *summary) (m plan.Manifest, from []download.From, err error) {
 	spec := in.spec
 	var parts []plan.Manifest
 	var shares []plan.Share
@@ -54,7 +52,7 @@ func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Sto
 }
 
 // list returns the manifest of one source, see manifest.
-func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store, sum *plan.Digester) (m plan.Manifest, err error) {
+func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store, sum *summary) (m plan.Manifest, err error) {
 	spec := in.spec
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
@@ -86,9 +84,7 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 		if err != nil {
 			return m, err
 		}
-		if sum != nil {
-			sum.Add(obj)
-		}
+		sum.add(obj)
 	}
 	if grouped {
 		m = groups.Manifest()
@@ -209,67 +205,6 @@ func readBeside(ctx context.Context, store *backends.Store, shards plan.Objects,
 		})
 	}
 	return pool.Wait()
-}
-
-// items are a manifest's objects as items of a window.
-type items struct {
-	spec plan.Input
-	m    plan.Manifest
-}
-
-// Len implements [window.Items].
-func (x items) Len() int { return x.m.Len() }
-
-// Item implements [window.Items].
-func (x items) Item(i int) (window.Item, error) {
-	obj, err := x.m.Objects.At(i)
-	if err != nil {
-		return window.Item{}, err
-	}
-	item := window.Item{
-		Name: itemName(x.spec, obj), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
-		Tree: x.m.Members != nil,
-	}
-	item.Beside = disk.Beside(item.Name, obj.Size)
-	if x.m.Members != nil {
-		item.Beside += treeRoom + besides(x.m.Members[i])
-	} else {
-		item.Beside += disk.Room(obj.Size) - obj.Size
-	}
-	if room := x.spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
-		item.Tree, item.UpTo, item.Size, item.Digest = true, true, room, ""
-		item.Beside = disk.Beside(item.Name, room) + treeRoom + download.SpareNames
-	}
-	if x.m.Counts != nil {
-		item.Samples = x.m.Counts[i].Samples
-	}
-	return item, nil
-}
-
-// treeRoom is the disk space of a tree besides its contents: its directory, the directory of its
-// second links, their parent, and a note during the fetch.
-const treeRoom = disk.DirRoom + 2*disk.Block
-
-// besides returns the disk space of a group besides the blocks of its files: directories and names,
-// each with its second link.
-func besides(group plan.Members) (sum int64) {
-	made := make(map[string]bool)
-	for name, obj := range group.All() {
-		sum += 2*disk.NameRoom(path.Base(name)) + obj.Size>>16
-		for dir := path.Dir(name); dir != "." && !made[dir]; dir = path.Dir(dir) {
-			made[dir] = true
-			sum += disk.DirRoom + 2*disk.NameRoom(path.Base(dir))
-		}
-	}
-	return sum
-}
-
-// itemName returns the name of an item on disk.
-func itemName(spec plan.Input, obj backends.Object) string {
-	if directory, format := unpack.Dir(obj.Key); format != "" && spec.Unpack == plan.UnpackAuto {
-		return plan.FlatName(directory)
-	}
-	return plan.FlatName(obj.Key)
 }
 
 // parts provides a node's part of each epoch.

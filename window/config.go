@@ -100,6 +100,7 @@ type Config struct {
 
 	Epochs int // 0: unlimited, as with ReleaseRolling
 	Items  Items
+	Extent *Extent // of all Items; nil: New reads them
 	// Order returns the items of an epoch, counted from 0, as indexes of Items. It covers all
 	// nodes; Nobody marks a position that no node delivers. It must return the same order each
 	// time, in a new slice, and may take long. nil: as listed.
@@ -144,8 +145,6 @@ type Config struct {
 	Metrics *Metrics     // nil: not exported
 
 	unsynced bool // for tests without a loss of power: skips fsync
-
-	extent extent // of Items, set by defaults
 }
 
 // defaults checks the configuration and sets the defaults.
@@ -225,7 +224,7 @@ func (c *Config) defaults() error {
 
 // budget returns a *BudgetError if Size is too small to work.
 func (c *Config) budget() error {
-	largest, total := c.extent.room, c.extent.total
+	largest, total := c.Extent.room, c.Extent.total
 	own := c.leastOwn()
 	need := max(largest, c.MinReady.Bytes)
 	comfortable := max(need, min(total, 2*int64(c.Parallel)*largest))

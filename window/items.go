@@ -47,44 +47,77 @@ func (i Item) check() error {
 	return nil
 }
 
-// extent is what a window needs to know of all items together.
-type extent struct {
+// Extent is what a window needs to know of all its items together. Who reads all items anyway, such as
+// a listing, adds them to one, so that New does not read them once more.
+type Extent struct {
+	items   int
+	expect  int     // number of items, if it is known
 	size    int64   // largest Size
 	room    int64   // largest room
 	total   int64   // sum of the rooms
-	rooms   []int64 // by item; nil unless Reuse needs them
+	reuse   bool    // rooms are needed
+	rooms   []int64 // by item; nil without reuse
 	samples []int32 // by item; nil unless some are known
+	tree    string  // name of the first tree; "" without
+	err     error   // of the first invalid item
 }
 
-// measureItems checks the items and sets extent.
+// NewExtent returns the Extent of no items, for a window with a Config.Reuse.
+func NewExtent(reuse Reuse) *Extent {
+	return &Extent{reuse: reuse != "" && reuse != ReuseNone}
+}
+
+// Add adds the next item. Items are added in their order. New returns an error if one was invalid.
+func (x *Extent) Add(item Item) {
+	if x.err == nil {
+		x.err = item.check()
+	}
+	if x.err != nil {
+		return
+	}
+	room := item.room()
+	x.size, x.room, x.total = max(x.size, item.Size), max(x.room, room), x.total+room
+	if item.Tree && x.tree == "" {
+		x.tree = item.Name
+	}
+	if item.Samples > 0 && x.samples == nil {
+		x.samples = make([]int32, x.items, max(x.items+1, x.expect))
+	}
+	if x.samples != nil {
+		x.samples = append(x.samples, int32(min(item.Samples, math.MaxInt32)))
+	}
+	if x.reuse {
+		x.rooms = append(x.rooms, room)
+	}
+	x.items++
+}
+
+// measureItems checks the items, and sets Extent unless the caller did.
 func (c *Config) measureItems() error {
 	n := c.Items.Len()
 	if n > math.MaxInt32 {
 		return fmt.Errorf("input %s has %d items; at most %d are supported: select fewer by include and exclude", c.Input, n, math.MaxInt32)
 	}
+	if c.Extent == nil {
+		c.Extent = NewExtent(c.Reuse)
+		c.Extent.expect = n
+		for i := range n {
+			item, err := c.Items.Item(i)
+			if err != nil {
+				return err
+			}
+			c.Extent.Add(item)
+		}
+	}
+	x := c.Extent
 	_, trees := c.Fetcher.(TreeFetcher)
-	for i := range n {
-		item, err := c.Items.Item(i)
-		if err == nil {
-			err = item.check()
-		}
-		if err == nil && item.Tree && !trees {
-			err = fmt.Errorf("item %s is a directory, and the Fetcher does not implement TreeFetcher", item.Name)
-		}
-		if err != nil {
-			return err
-		}
-		x, room := &c.extent, item.room()
-		x.size, x.room, x.total = max(x.size, item.Size), max(x.room, room), x.total+room
-		if item.Samples > 0 && x.samples == nil {
-			x.samples = make([]int32, n)
-		}
-		if x.samples != nil {
-			x.samples[i] = int32(min(item.Samples, math.MaxInt32))
-		}
-		if c.Reuse != ReuseNone {
-			x.rooms = append(x.rooms, room)
-		}
+	switch {
+	case x.err != nil:
+		return x.err
+	case x.items != n || x.reuse != (c.Reuse != ReuseNone):
+		return fmt.Errorf("the extent of %d items with reuse %t is not that of the %d items with reuse %s", x.items, x.reuse, n, c.Reuse)
+	case x.tree != "" && !trees:
+		return fmt.Errorf("item %s is a directory, and the Fetcher does not implement TreeFetcher", x.tree)
 	}
 	return nil
 }

@@ -2,6 +2,9 @@ package window
 
 import (
 	"errors"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -103,4 +106,53 @@ func TestStateCountsTowardSize(t *testing.T) {
 			t.Errorf("with a state of %d bytes an item may take %d, want %d", state, got, want)
 		}
 	})
+}
+
+// A window with an Extent does not read its items when it opens. The Extent is that of its items, or
+// New fails.
+func TestExtentSparesReadingAllItems(t *testing.T) {
+	list := List{
+		{Name: "a", Size: 30, Beside: 5, Samples: 7},
+		{Name: "b", Size: 10, Beside: 90},
+		{Name: "c", Size: 20, Samples: 1},
+	}
+	extentOf := func(reuse Reuse, list List) *Extent {
+		x := NewExtent(reuse)
+		for _, item := range list {
+			x.Add(item)
+		}
+		return x
+	}
+	unread := errors.New("the item is read")
+	for _, reuse := range []Reuse{"", ReuseNone, ReuseFit} {
+		config := func(x *Extent, items Items) *Config {
+			return &Config{Input: "train", Items: items, Extent: x, Reuse: reuse, Size: 1 << 20, Epochs: 1, Fetcher: &fake{}}
+		}
+		own := config(nil, list)
+		if err := own.defaults(); err != nil {
+			t.Fatal(err)
+		}
+		given := config(extentOf(reuse, list), &failing{List: list, item: 1, fails: unread})
+		if err := given.defaults(); err != nil {
+			t.Errorf("reuse %q: got %v, want nil: no item is read", reuse, err)
+		}
+		own.Extent.expect = 0
+		if !reflect.DeepEqual(given.Extent, own.Extent) {
+			t.Errorf("reuse %q: got the extent %+v, want %+v", reuse, given.Extent, own.Extent)
+		}
+		other := ReuseFit
+		if reuse == other {
+			other = ReuseNone
+		}
+		for what, x := range map[string]*Extent{"one item is missing": extentOf(reuse, list[:2]), "another reuse": extentOf(other, list)} {
+			if err := config(x, list).defaults(); err == nil || !strings.Contains(err.Error(), "the extent of") {
+				t.Errorf("reuse %q, %s: got %v, want an error about the extent", reuse, what, err)
+			}
+		}
+		bad := append(slices.Clone(list), Item{Name: "x/y"}, Item{Name: "z", Size: -1})
+		err1, err2 := config(nil, bad).defaults(), config(extentOf(reuse, bad), bad).defaults()
+		if err1 == nil || err2 == nil || err1.Error() != err2.Error() || !strings.Contains(err1.Error(), "x/y") {
+			t.Errorf("reuse %q: invalid items: got %v and %v, want the same error about the first", reuse, err1, err2)
+		}
+	}
 }

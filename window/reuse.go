@@ -39,7 +39,7 @@ func (w *Window) wantLocked(epoch int, order []int32) {
 	for pos, item := range order {
 		if item != others && v.at[item] == nowhere {
 			v.at[item] = int32(pos) // there are fewer items than that
-			sum += w.cfg.extent.rooms[item]
+			sum += w.cfg.Extent.rooms[item]
 		}
 	}
 	v.fits = sum <= w.cfg.Size-w.cfg.leastOwn()

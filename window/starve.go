@@ -192,7 +192,7 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 		return fmt.Sprintf("the disk: %s were free, minFree reserves %s, and the next shard has %s. Remove other files from the disk, lower minFree, or reduce size (now %s)",
 			amount(float64(s.free)), amount(float64(w.cfg.MinFree)), amount(float64(s.next)), amount(float64(w.cfg.Size)))
 	case CauseBudget:
-		largest := w.cfg.extent.size
+		largest := w.cfg.Extent.size
 		for _, item := range w.grown {
 			largest = max(largest, item.Size)
 		}

@@ -74,7 +74,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		return c, "the cursor belongs to another input"
 	case !c.InOrder:
 		return c, "the shards of this epoch were not read by one reader, once each and in order"
-	case w.cfg.extent.samples == nil:
+	case w.cfg.Extent.samples == nil:
 		return c, "the number of samples in a shard is unknown: give the input an index"
 	case c.Recut:
 		return c, "the number of nodes has changed since the first epoch, so the samples this node has used are not a prefix of its part"
@@ -83,7 +83,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	for epoch := range c.Epoch {
 		for pos, item := range w.masked(w.cfg.Order(epoch)) {
 			if item != others {
-				rest -= int64(w.samples(seq{epoch, pos}, int(w.cfg.extent.samples[item])))
+				rest -= int64(w.samples(seq{epoch, pos}, int(w.cfg.Extent.samples[item])))
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 			continue
 		}
 		a := seq{c.Epoch, pos}
-		n, settled := int64(w.samples(a, int(w.cfg.extent.samples[item]))), c.has(a)
+		n, settled := int64(w.samples(a, int(w.cfg.Extent.samples[item]))), c.has(a)
 		if settled && gap {
 			return c, "shards were acknowledged out of order"
 		}

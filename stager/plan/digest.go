@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"io"
 	"strconv"
 
 	"github.com/stager-dev/stager/backends"
@@ -18,17 +19,18 @@ import (
 // only where they affect the order.
 func Digest(m Manifest, order OrderSpec, part Shard) (string, error) {
 	d := newDigester(m, order, part)
+	counts := identities[order.By].counts
+	if counts == nil && order.Equal() {
+		counts = appendSamples
+	}
 	for i := range m.Len() {
 		o, err := m.Objects.At(i)
 		if err != nil {
 			return "", err
 		}
 		d.Add(o)
-		switch {
-		case order.By == Balanced:
-			d.text = fmt.Appendf(d.text, "%v\n", m.Counts[i])
-		case (order.By == Weighted || order.Equal()) && m.Counts != nil:
-			d.text = append(strconv.AppendInt(d.text, int64(m.Counts[i].Samples), 10), '\n')
+		if counts != nil && m.Counts != nil {
+			d.text = counts(d.text, m.Counts[i])
 		}
 	}
 	return d.Sum(), nil
@@ -45,32 +47,57 @@ type Digester struct {
 // digest depends on more than the input's specification and its listed objects: on a list of names,
 // counts, groups or several sources.
 func NewDigester(in Input) *Digester {
-	switch in.Order.By {
-	case ByName, Shuffle, ByBlock:
-	default:
-		return nil
-	}
-	if len(in.Sources) > 0 || in.Window.Grouped() || in.Order.Equal() {
+	if !identities[in.Order.By].listed || len(in.Sources) > 0 || in.Window.Grouped() || in.Order.Equal() {
 		return nil
 	}
 	return newDigester(Manifest{Unpacked: in.Unpack == UnpackAuto}, in.Order, Shard{})
+}
+
+// identity is what the digest of an order depends on besides its seed and the objects.
+type identity struct {
+	// listed means that the listed objects and the input's specification are all: no list of names, no
+	// counts, no shares.
+	listed bool
+	fields func(h io.Writer, order OrderSpec, m Manifest) // writes what else specifies the order; nil: nothing
+	counts func(text []byte, of Counts) []byte            // appends what the order needs of an object's counts; nil: nothing
+}
+
+// identities has all orders.
+var identities = map[string]identity{
+	ByName:  {listed: true},
+	ByList:  {}, // a list chooses among the objects
+	Shuffle: {listed: true},
+	ByBlock: {
+		listed: true,
+		fields: func(h io.Writer, order OrderSpec, _ Manifest) { fmt.Fprintf(h, "block %d\n", order.Block) },
+	},
+	Balanced: {
+		fields: func(h io.Writer, order OrderSpec, m Manifest) {
+			fmt.Fprintf(h, "balanced %d %d %q\n", order.candidates(), order.Over, m.Classes)
+		},
+		counts: func(text []byte, of Counts) []byte { return fmt.Appendf(text, "%v\n", of) },
+	},
+	Weighted: {
+		fields: func(h io.Writer, order OrderSpec, m Manifest) {
+			fmt.Fprintf(h, "weighted %q\n", order.within())
+			for _, s := range m.Shares {
+				fmt.Fprintf(h, "%d %d\n", s.Objects, s.Weight)
+			}
+		},
+		counts: appendSamples,
+	},
+}
+
+func appendSamples(text []byte, of Counts) []byte {
+	return append(strconv.AppendInt(text, int64(of.Samples), 10), '\n')
 }
 
 // newDigester starts the digest with everything but the objects.
 func newDigester(m Manifest, order OrderSpec, part Shard) *Digester {
 	h := sha256.New()
 	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
-	switch order.By {
-	case ByBlock:
-		fmt.Fprintf(h, "block %d\n", order.Block)
-	case Balanced:
-		fmt.Fprintf(h, "balanced %d %d %q\n", order.candidates(), order.Over, m.Classes)
-	}
-	if order.By == Weighted {
-		fmt.Fprintf(h, "weighted %q\n", order.within())
-		for _, s := range m.Shares {
-			fmt.Fprintf(h, "%d %d\n", s.Objects, s.Weight)
-		}
+	if fields := identities[order.By].fields; fields != nil {
+		fields(h, order, m)
 	}
 	if order.Equal() {
 		fmt.Fprintf(h, "equalize %s\n", order.Equalize)

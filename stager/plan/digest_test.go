@@ -51,3 +51,24 @@ func TestNewDigesterIsNilIfDigestNeedsMoreThanListing(t *testing.T) {
 		}
 	}
 }
+
+// Each order has an entry, so that a new one does not lack its fields in the digest.
+func TestIdentitiesHaveAllOrders(t *testing.T) {
+	m := Manifest{Objects: List{{Key: "a"}}, Counts: []Counts{{Samples: 1}}, Shares: []Share{{Objects: 1, Weight: 1}}}
+	for _, by := range []string{ByName, ByList, Shuffle, ByBlock, Balanced, Weighted} {
+		of, there := identities[by]
+		if !there {
+			t.Errorf("order %s: got no identity, want one", by)
+		}
+		counted := m
+		counted.Counts = []Counts{{Samples: 2}}
+		order := OrderSpec{By: by, Block: 1}
+		depends := digestOf(m, order, Shard{}) != digestOf(counted, order, Shard{})
+		if depends != (of.counts != nil) || depends && of.listed {
+			t.Errorf("order %s: the digest depends on counts: %t, which its identity %+v denies", by, depends, of)
+		}
+	}
+	if len(identities) != 6 {
+		t.Errorf("got %d identities, want 6: one for each order", len(identities))
+	}
+}
