@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/room"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -74,7 +75,7 @@ func withWorld(m *testing.M) (code int, err error) {
 	}
 	defer world.secure.Close()
 	defer func() { err = errors.Join(err, closeReal()) }()
-	return m.Run(), nil
+	return room.Run(m), nil
 }
 
 const scripts = "testdata/script"
