@@ -16,22 +16,23 @@ import (
 // loss is a way in which work is not done, and where that is said: in the log, by the exit
 // code, in the status and by a metric.
 type loss struct {
-	name   string
-	plan   string       // the spec; DIR is the row's directory
-	args   []string     // of "stager run"; of the command where there is no plan
-	shell  string       // what the shell does before it starts stager
-	setup  func(*quiet) // before the start
-	work   func(*quiet) // while it runs
-	status string       // expression that GET /v1/status matches after work
-	log    []string     // expressions
-	code   int
-	moves  []string // metrics
-	term   bool     // it ends by SIGTERM, not by itself
-	root   bool     // it takes root
+	name    string
+	plan    string       // the spec; DIR is the row's directory
+	args    []string     // of "stager run"; of the command where there is no plan
+	shell   string       // what the shell does before it starts stager
+	setup   func(*quiet) // before the start
+	work    func(*quiet) // while it runs
+	status  string       // expression that GET /v1/status matches after work
+	log     []string     // expressions
+	code    int
+	moves   []string // metrics
+	term    bool     // it ends by SIGTERM, not by itself
+	root    bool     // it takes root
+	unready bool     // it ends before it is ready
 }
 
 // losses are the rows of the table; moreLosses are those that need a server, a disk or a user
-// of their own, or a bad shard.
+// of their own, or a bad shard, and endLosses those about the end of a run.
 var losses = []loss{
 	{
 		name: "the source is not there", args: []string{"prefetch", "URL/none/", "DIR/to"},
@@ -225,7 +226,6 @@ var losses = []loss{
 
 // movedElsewhere are the metrics that no short row moves, with the test that does.
 var movedElsewhere = map[string]string{
-	"stager_store_retries_total":                 "TestRetriesAreCounted",
 	"stager_store_hedges_total":                  "TestHedgeDoesNotWaitForLateResponse",
 	"stager_checkpoint_provisional_total":        "TestProvisionalCheckpointIsNotReportedSafe",
 	"stager_checkpoint_missing_nodes":            "TestMissingNodesAndAbandonedCheckpointsAreCounted",
@@ -258,8 +258,9 @@ func TestLossesAreReported(t *testing.T) {
 	binary := build(t)
 	var mu sync.Mutex
 	moved := make(map[string]bool)
+	var said strings.Builder
 	t.Run("rows", func(t *testing.T) {
-		for _, l := range slices.Concat(losses, moreLosses) {
+		for _, l := range slices.Concat(losses, moreLosses, endLosses) {
 			t.Run(l.name, func(t *testing.T) {
 				t.Parallel()
 				q := newQuiet(t, binary)
@@ -267,11 +268,49 @@ func TestLossesAreReported(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				maps.Copy(moved, q.moved)
+				said.WriteString(q.said())
 			})
 		}
 	})
 	if !t.Failed() {
 		everyMetricMoves(t, moved)
+		everyErrorIsSaid(t, said.String())
+	}
+}
+
+// errorsElsewhere are the messages at error that no row logs, with the test that sees what they
+// report.
+var errorsElsewhere = map[string]string{
+	"the newest checkpoint would be lost: use a longer grace period": "TestForecastReportsLoss",
+	"a checkpoint is abandoned":                                      "TestAbandonedStepIsErrorOnlyWhileNothingNewerIsSaved",
+	"a checkpoint of all nodes is abandoned":                         "TestNodesDoNotWaitForOneThatHasLeft",
+	"another job saves to the destination":                           "TestSecondJobAtDestinationIsRefused",
+	"API server failed, exiting":                                     "TestServeFailureIsReported",
+	"cannot refresh the …; trying again":                             "TestSyncFailuresAreCountedAndLoggedOnce",
+}
+
+// everyErrorIsSaid looks whether each message of the reference that reports a loss, at error, was
+// logged by a row, or has a test that sees it.
+func everyErrorIsSaid(t *testing.T, said string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/reference/log-messages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testNames(t)
+	named := regexp.MustCompile(`(?m)^\| (.+) \| error \|`).FindAllStringSubmatch(string(page), -1)
+	for _, m := range named {
+		words := m[1]
+		elsewhere := errorsElsewhere[words]
+		switch {
+		case elsewhere == "" && !strings.Contains(said, words):
+			t.Errorf("no row logs %q, which is at error, want one that does", words)
+		case elsewhere != "" && !slices.Contains(tests, elsewhere):
+			t.Errorf("%q is said to be seen by %s, which does not exist", words, elsewhere)
+		}
+	}
+	if len(named) < 5 {
+		t.Errorf("got %d messages at error in the reference, want 5 and more", len(named))
 	}
 }
 
