@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -35,7 +36,8 @@ With -f, checks every output that several nodes save together, and reports how i
 }
 
 func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
-	c.interactive()
+	// StallAfter keeps its default: a store that is slow under load breaks no promise.
+	c.RetryFor = cmp.Or(c.RetryFor, interactiveRetryFor)
 	switch {
 	case (c.URL == "") == (c.File == ""):
 		return &usageError{errors.New("specify a URL, or a plan with -f")}

@@ -22,7 +22,7 @@ import (
 type reaching struct {
 	Connections int           `help:"Maximum concurrent requests; 0 adapts to the store." default:"0"`
 	RetryFor    time.Duration `help:"How long to retry a failing store without progress. Default: 2m, and 20s for ls, cat, du and check." placeholder:"DURATION"`
-	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long. Default: 30s, and 10s for ls, cat, du and check." placeholder:"DURATION"`
+	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long. Default: 30s, and 10s for ls, cat and du." placeholder:"DURATION"`
 	NoHedge     bool          `help:"Do not hedge: never send a second request while a slow one is pending."`
 	Secrets     string        `help:"Directory with credential files. Default: credentials of the environment." placeholder:"DIR"`
 }

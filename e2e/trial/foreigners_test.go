@@ -74,7 +74,7 @@ var foreigners = []foreigner{
 	// A share that ignores case keeps "UPPER" and "upper" as one, which check says.
 	{
 		name: "samba ignoring case", needs: "smb", start: startCaseless, ignoresCase: true, checked: 78,
-		broken: []string{"odd names come back as they were given"},
+		broken: []string{"unusual names round-trip"},
 	},
 	{name: "nfs without READDIRPLUS", needs: "nfs", start: startNoPlus},
 	// Times are whole seconds: a claim that is made again within one may have its old token. And
