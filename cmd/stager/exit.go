@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -267,7 +268,16 @@ func hintFor(err error) string {
 	case backends.Throttled:
 		return "use fewer --connections, or wait longer with --retry-for"
 	case backends.Unavailable:
+		if slices.Contains([]string{"s3", "oss", "gs", "az"}, name) && disconnected(err) {
+			return "check that the endpoint is correct, with https:// if the server uses TLS, and reachable; --retry-for sets how long to retry"
+		}
 		return "check that the endpoint is correct and reachable; --retry-for sets how long to retry"
 	}
 	return ""
+}
+
+// disconnected reports whether the server closed a connection. So do TLS ports that receive plain
+// HTTP, unless they send an alert or a page.
+func disconnected(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -157,6 +159,15 @@ func TestReport(t *testing.T) {
 	for kind, word := range map[backends.Kind]string{backends.Permission: "AWS_ACCESS_KEY_ID", backends.Throttled: "--connections", backends.NotExist: ""} {
 		if got := hintFor(store(kind)); !strings.Contains(got, word) || (word == "") != (got == "") {
 			t.Errorf("the hint for %s is %q, want one of %q", kind, got, word)
+		}
+	}
+	// A TLS port may close a connection without a word when it receives plain HTTP.
+	for cause, want := range map[error]bool{io.ErrUnexpectedEOF: true, io.EOF: true, &net.OpError{Op: "read", Err: syscall.ECONNRESET}: true, syscall.ECONNREFUSED: false} {
+		for store, plain := range map[string]bool{"s3://b": true, "oss://b": true, "gs://b": true, "az://b": true, "nfs://server/b": false} {
+			err := fmt.Errorf("input train: %w", &backends.Error{Op: "list", Store: store, Kind: backends.Unavailable, Err: cause})
+			if got := strings.Contains(hintFor(err), "https://"); got != (want && plain) {
+				t.Errorf("%s, %v: the hint names https:// %t, want %t", store, cause, got, want && plain)
+			}
 		}
 	}
 	// These are of kind Permission, and the credentials of the store would not help.
