@@ -22,10 +22,20 @@ const (
 	slowWrite   = time.Millisecond
 	singleShare = 0.1
 	largeWrite  = 512 << 10
+	// A device may pass the data of a tenth of a second at once and then nothing. This share of the
+	// recent time must have been slow.
+	slowShare = 0.2
+	// If at least stalledWrites direct writes wait, and none finishes within slowWrite, no further
+	// ones join them while the page cache has plenty of room.
+	stalledWrites = 2
+	plenty        = 64 << 20
 	// Several streams have other work while some of them wait for the device.
 	several = 4
 	// worthwhile is the factor by which the page cache must be faster than the device.
 	worthwhile = 1.05
+	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon.
+	judgeSoon = 50 * time.Millisecond
+	tooSlow   = 0.75
 	// leastRoom is the minimum room in the page cache to start to use it.
 	leastRoom = 32 << 20
 	// feed is how much of the dirty page cache is being written to the device at once, so that the
@@ -51,9 +61,10 @@ const (
 // chooser decides for each large write to one device whether it bypasses the page cache.
 //
 // It starts with direct writes, which cost the least if the device is faster than the incoming
-// data. Once they queue at the device, the excess goes to the page cache ("spilling"), as far as it
-// has room, and the device writes as much of that as it can. A write that would soon finish
-// directly stays direct. A file that several streams write at once goes to the cache as a whole,
+// data. While some stall, further ones do not join them if the page cache has plenty of room. Once
+// they queue at the device, the excess goes to the page cache ("spilling"), as far as it has room,
+// and the device writes as much of that as it can. A write that would soon finish directly stays
+// direct. A file that several streams write at once goes to the cache as a whole,
 // because file systems serialize direct and cached writes to the same file.
 type chooser struct {
 	room func() (memory.Room, error)
@@ -64,7 +75,8 @@ type chooser struct {
 	spill   bool
 	changes int64   // number of switches between the modes
 	cached  int64   // bytes written to the page cache
-	device  float64 // bytes per second of direct writes while they queued
+	device  float64 // bytes per second of direct writes
+	steady  float64 // the same while they queued
 	cache   float64 // bytes per second of all writes while spilling
 	retryAt time.Time
 	wait    time.Duration // the next back-off
@@ -75,6 +87,10 @@ type chooser struct {
 
 	seen      time.Duration // recent time in which device was measured
 	seenBytes float64
+	seenSlow  time.Duration // the part of it in which direct writes queued
+	slowBytes float64
+	passed    time.Time     // when a direct write last finished, or began with no other in flight
+	gap       time.Duration // between the last two such times
 
 	under    [2]int // writes in flight, by way
 	at       time.Time
@@ -121,6 +137,10 @@ func (c *chooser) begin(n int, shared bool) way {
 		c.advance(now)
 		c.evaluate(now, c.files <= 1 && !shared)
 		if !c.spill {
+			if !shared && c.stalled(now) && c.ample(now) {
+				c.now.Free -= int64(n)
+				w = through
+			}
 			break
 		}
 		c.look(now)
@@ -157,6 +177,9 @@ func (c *chooser) begin(n int, shared bool) way {
 		time.Sleep(roomEvery / 2)
 		c.mu.Lock()
 	}
+	if w == past && c.under[past] == 0 {
+		c.gap, c.passed = 0, c.at
+	}
 	c.under[w]++
 	return w
 }
@@ -168,22 +191,36 @@ func (c *chooser) end(w way, n int) {
 	c.advance(time.Now())
 	c.under[w]--
 	c.moved[w] += int64(n)
+	if w == past {
+		c.gap, c.passed = c.at.Sub(c.passed), c.at
+	}
 	if w == through {
 		c.cached += int64(n)
 	}
 }
 
+// stalled reports whether several direct writes wait and finish slowly.
+func (c *chooser) stalled(now time.Time) bool {
+	return c.under[past] >= stalledWrites && max(c.gap, now.Sub(c.passed)) >= slowWrite
+}
+
+// ample reports whether the page cache has plenty of room, and has not been found slow.
+func (c *chooser) ample(now time.Time) bool {
+	c.look(now)
+	return !c.unknown && !now.Before(c.retryAt) && c.now.Free >= plenty
+}
+
 // soon reports whether a direct write would finish in less time than a slow one takes.
 func (c *chooser) soon(n int) bool {
 	ahead := float64(c.now.Flush) + float64(c.under[past]+1)*float64(n)
-	return ahead <= c.device*slowWrite.Seconds()
+	return ahead <= c.steady*slowWrite.Seconds()
 }
 
 // start reports whether to start writeback of n bytes that were written to the cache.
 func (c *chooser) start(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now.Flush >= feed {
+	if !c.spill || c.now.Flush >= feed {
 		return false
 	}
 	c.now.Flush += int64(n)
@@ -216,7 +253,7 @@ func (c *chooser) restart(now time.Time) {
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
 	if c.spill {
-		if took >= judgeEvery {
+		if took >= judgeEvery || took >= judgeSoon && c.hopeless(took) {
 			c.judge(now, took)
 			c.restart(now)
 		}
@@ -225,8 +262,9 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 	if took < evaluateEvery {
 		return
 	}
-	if c.slow(took, single) {
-		c.learn(c.moved[past], took)
+	slow := c.slow(took, single)
+	c.learn(c.moved[past], took, slow)
+	if slow && float64(c.seenSlow) >= slowShare*float64(c.seen) {
 		if c.look(now); c.retry(now) && !c.unknown && c.now.Free >= leastRoom {
 			c.spill, c.accepted = true, 0
 			c.changes++
@@ -248,15 +286,23 @@ func (c *chooser) slow(took time.Duration, single bool) bool {
 	return busy >= busyShare && queue >= queued && each >= slowWrite
 }
 
-// learn updates the rate that direct writes reached while they queued. It uses the mean, because
-// throttled devices may pass a tenth of a second's data at once and then nothing.
-func (c *chooser) learn(bytes int64, took time.Duration) {
+// learn updates the rates that direct writes reached. It uses the mean, because throttled devices may
+// pass a tenth of a second's data at once and then nothing.
+func (c *chooser) learn(bytes int64, took time.Duration, slow bool) {
 	c.seenBytes, c.seen = c.seenBytes+float64(bytes), c.seen+took
+	if slow {
+		c.slowBytes, c.seenSlow = c.slowBytes+float64(bytes), c.seenSlow+took
+		c.steady = c.slowBytes / c.seenSlow.Seconds()
+	}
 	if c.seen > 2*longEnough {
-		c.seenBytes *= float64(2*longEnough) / float64(c.seen)
+		keep := float64(2*longEnough) / float64(c.seen)
+		c.seenBytes, c.slowBytes = c.seenBytes*keep, c.slowBytes*keep
+		c.seenSlow = time.Duration(keep * float64(c.seenSlow))
 		c.seen = 2 * longEnough
 	}
-	c.device = c.seenBytes / c.seen.Seconds()
+	if c.device = c.seenBytes / c.seen.Seconds(); c.seen < longEnough/2 { // perhaps one such moment
+		c.device = c.steady
+	}
 }
 
 // retry reports whether to try the page cache. It returns false for a while after the cache was no
@@ -273,7 +319,7 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	}
 	c.cache = rate
 	if c.busy.Seconds() >= busyShare*took.Seconds() && c.moved[past] > c.moved[through] {
-		c.learn(c.moved[past], took)
+		c.learn(c.moved[past], took, true)
 	}
 	switch {
 	case c.idle > took/2: // nothing arrives
@@ -288,6 +334,15 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	default:
 		c.accept()
 	}
+}
+
+// hopeless reports early that the page cache is much slower than the device. It proves nothing if the
+// writes waited for direct ones.
+func (c *chooser) hopeless(took time.Duration) bool {
+	if c.accepted > 0 || c.waited || c.busy > took/5 || c.moved[through] < keptUp {
+		return false
+	}
+	return float64(c.moved[past]+c.moved[through]) < tooSlow*c.device*took.Seconds()
 }
 
 func (c *chooser) accept() {
