@@ -22,30 +22,25 @@ import (
 // between them; that is what counts.
 type Watcher struct {
 	Dir string
-	// Shards has the bytes of files alone counted, without those that stager keeps beside them.
-	Shards bool
 	// Pid is the process whose unlinked open files count; 0: those of all processes.
 	Pid int
-	// Every is the pause between two samples; 0: 2 ms.
-	Every time.Duration
 
 	mu    sync.Mutex // guards all below
 	peak  int64
 	looks int
 }
 
-// Run samples until ctx ends, and once more then.
+// Run samples every few milliseconds until ctx ends, and once more then.
 func (w *Watcher) Run(ctx context.Context) {
 	for {
 		ended := ctx.Err() != nil
-		began := time.Now()
 		w.sample()
 		if ended {
 			return
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(w.Every, 2*time.Millisecond, time.Since(began))):
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
@@ -82,17 +77,12 @@ func (w *Watcher) look() map[file]int64 {
 	count := func(path string, flags int) {
 		var st unix.Statx_t
 		err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
-		if err != nil || w.Shards && st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return
+		if err == nil {
+			seen[file{st.Ino, st.Btime.Sec, int64(st.Btime.Nsec)}] = int64(st.Blocks) * 512
 		}
-		took := int64(st.Blocks) * 512
-		if w.Shards { // what is reserved costs as much as what is written
-			took = max(int64(st.Size), took-4095)
-		}
-		seen[file{st.Ino, st.Btime.Sec, int64(st.Btime.Nsec)}] = took
 	}
 	_ = filepath.WalkDir(w.Dir, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && !(w.Shards && bookkeeping(path)) {
+		if err == nil {
 			count(path, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		return nil // what vanishes while one looks is not there
@@ -105,15 +95,9 @@ func (w *Watcher) look() map[file]int64 {
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
 		target, unlinked := strings.CutSuffix(target, " (deleted)")
-		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") && !(w.Shards && bookkeeping(target)) {
+		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") {
 			count(fd, 0)
 		}
 	}
 	return seen
-}
-
-// bookkeeping reports whether a file is one that stager keeps beside shards.
-func bookkeeping(path string) bool {
-	name := filepath.Base(path)
-	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "sample.json") || strings.HasPrefix(name, "cursor") || strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges") || strings.HasSuffix(name, ".tree.of")
 }
