@@ -238,10 +238,15 @@ func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 	if to.wrong > 0 || to.bytes != size {
 		c.corrupt("%q: %d bytes of %d came, %d blocks were wrong, the first at %d", obj.Key, to.bytes, size, to.wrong, to.first)
 	}
-	for _, sum := range []backends.Checksum{stated, obj.Sum} {
-		if !sum.IsZero() && sum != want.Sum(sum.Algorithm) {
-			c.corrupt("%q: the store returns %v, but its bytes have %v", obj.Key, sum, want.Sum(sum.Algorithm))
-		}
+	c.wantSum(stated, obj.Key, seed, size)
+	c.wantSum(obj.Sum, obj.Key, seed, size)
+}
+
+// wantSum reports a checksum that is not that of the contents of seed. No checksum is right, too.
+func (c *check) wantSum(sum backends.Checksum, key, seed string, size int64) {
+	c.Helper()
+	if want := ContentsOf(seed, size); !sum.IsZero() && sum != want.Sum(sum.Algorithm) {
+		c.corrupt("%q: the store returns %v, but its bytes have %v", key, sum, want.Sum(sum.Algorithm))
 	}
 }
 

@@ -21,8 +21,12 @@ func sizes(c *check) {
 			continue
 		}
 		key := fmt.Sprintf("size-%d", size)
-		c.wantContents(c.put(key, key, size), key, size)
-		c.wantContents(c.stat(key), key, size)
+		put, stat := c.put(key, key, size), c.stat(key)
+		if put.Version != stat.Version || put.Size != size {
+			c.Errorf("%q: put = %+v, stat = %+v; want the same version and %d bytes", key, put, stat, size)
+		}
+		c.wantSum(put.Sum, key, key, size)
+		c.wantContents(stat, key, size)
 	}
 }
 
