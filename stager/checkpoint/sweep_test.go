@@ -2,9 +2,11 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,4 +154,55 @@ func TestUploadsWithoutPermissionToListOrphans(t *testing.T) {
 			t.Errorf("a prune: %v", err)
 		}
 	})
+}
+
+// badLooking is a store that fails to list incomplete uploads, as s3proxy does for good once an
+// upload was cut.
+type badLooking struct {
+	*mem.Backend
+	began chan struct{}
+}
+
+func (b *badLooking) Sweep(context.Context, string, func(backends.Orphan) bool) error {
+	select {
+	case b.began <- struct{}{}:
+	default:
+	}
+	return backends.Errorf(backends.Unavailable, "sweep", "", "HTTP 500")
+}
+
+// A store that fails to list incomplete uploads delayed a checkpoint by RetryFor, two minutes: the
+// sweep was tried again before the checkpoint was sent, and a drain with less time lost it.
+func TestSweepDoesNotDelayCheckpoint(t *testing.T) {
+	for _, drained := range []bool{false, true} {
+		t.Run(fmt.Sprintf("drained %t", drained), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dir := &badLooking{mem.New(), make(chan struct{}, 1)}, t.TempDir()
+				u := newUploader(t, dir, b, func(c *Config) {
+					c.Store = backends.NewStore(b, "mem://test", backends.Options{RetryFor: 2 * time.Minute})
+				})
+				run, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { u.run(run, nil) })
+				<-b.began
+				write(t, filepath.Join(dir, "step-1"), model("1"))
+				if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+					t.Fatal(err)
+				}
+				within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				var err error
+				if drained {
+					err = u.Drain(within, Exit{})
+				} else {
+					err = u.Wait(within, 1)
+				}
+				if got, want := commits(b.Backend), []string{stepDir(1, 0)}; err != nil || !slices.Equal(got, want) {
+					t.Errorf("got %v committed and %v within 30 s, want %v", got, err, want)
+				}
+				stop()
+				running.Wait()
+			})
+		})
+	}
 }

@@ -258,10 +258,14 @@ func (u *Uploader) retain(ctx context.Context) {
 	}
 }
 
+// cleanupRetryFor is how long a request of retention and sweeps is tried again. The next checkpoint
+// waits meanwhile, and the next commit repeats what failed.
+const cleanupRetryFor = 5 * time.Second
+
 // retention returns a retention that skips steps with a pending snapshot.
 func (u *Uploader) retention(ids map[string]bool) *retention {
 	return &retention{
-		store: u.cfg.Store, ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
+		store: u.cfg.Store.Impatient(cleanupRetryFor), ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
 		busy: func(step int64) bool {
 			u.mu.Lock()
 			defer u.mu.Unlock()
