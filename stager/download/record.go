@@ -312,11 +312,21 @@ func (r *record) begin() error {
 		return err
 	}
 	r.pending = true
-	dir, err := disk.OpenDir(r.dir.Private())
-	if err != nil {
+	if err := file.Sync(); err != nil {
 		return err
 	}
-	return errors.Join(file.Sync(), dir.Sync(), dir.Close())
+	// The name of the record, and that of its directory: without them, the next run would take the
+	// files of this one for another program's.
+	for _, root := range []*os.Root{r.dir.Private(), r.dir.Root()} {
+		dir, err := disk.OpenDir(root)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add records a published file with its current state.
