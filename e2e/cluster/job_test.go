@@ -243,12 +243,13 @@ func (j *job) letGo(t *testing.T, pod string) {
 	j.touch(t, pod, "/tmp/go")
 }
 
-// touch makes empty files in a pod's main container.
+// touch makes empty files in a pod's main container, once that runs: the sidecar is there before it.
 func (j *job) touch(t *testing.T, pod string, files ...string) {
 	t.Helper()
-	if _, err := j.c.kubectl(t.Context(), "", append([]string{"exec", pod, "-c", "main", "--", "touch"}, files...)...); err != nil {
-		t.Fatal(err)
-	}
+	j.until(t, "its container main takes files", func(ctx context.Context) bool {
+		_, err := j.c.kubectl(ctx, "", append([]string{"exec", pod, "-c", "main", "--", "touch"}, files...)...)
+		return err == nil
+	})
 }
 
 // follow listens to a container, of which nothing can be asked when its pod is gone. What it
