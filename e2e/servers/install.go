@@ -13,7 +13,7 @@ import (
 
 // Protocols are those that have a server here. Install knows "hf", "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
-// servers of other projects, and "xfs", the file system.
+// servers of other projects, "prometheus", for its rules, and "xfs", the file system.
 var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp", "ftp", "git"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -79,6 +79,9 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return errors.Join(pytorchWheels.install(ctx, progress, torchModules), pythonToolWheels.install(ctx, progress, torchModules))
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
+	case "prometheus":
+		_, err := Unpack(ctx, progress, prometheusPackages...)
+		return err
 	case "xfs":
 		return installXFS(ctx, progress)
 	case "minio":

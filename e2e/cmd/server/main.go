@@ -5,7 +5,7 @@
 //	go run ./cmd/server smb -mode signed > env.sh &
 //
 // The first installs what the server needs, by Debian's packages, and says so; it
-// takes many protocols, and what else tests insist on (file, xfs, hf, python, pytorch,
+// takes many protocols, and what else tests insist on (file, xfs, hf, python, prometheus, pytorch,
 // foreign, minio, apiserver, cluster), and prints those that can run here, with commas between. It fails where one
 // that -require names cannot. Servers of smb and nfs run as root, and so does a cluster.
 //
