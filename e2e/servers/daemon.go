@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type daemon struct {
 	log      io.Writer
 	prepared func() error // called before each start; may be nil
 	process  *process
+	pid      atomic.Int64 // of the process, for other goroutines; 0 before the first start
 }
 
 // startWithin is how long a server may take until it answers.
@@ -36,6 +38,7 @@ func (d *daemon) Start(ctx context.Context) (err error) {
 	if d.process, err = start(d.command(), d.log); err != nil {
 		return err
 	}
+	d.pid.Store(int64(d.process.cmd.Process.Pid))
 	return until(ctx, d.name, startWithin, d.answers, d.process)
 }
 

@@ -183,7 +183,7 @@ func StartS3Mock(ctx context.Context, bucket string) (*Foreign, error) {
 		if err = errors.Join(err, os.Mkdir(root, 0o755)); err != nil {
 			return nil, err
 		}
-		f.before, err = forward(f.Address, func() int { return f.process.cmd.Process.Pid })
+		f.before, err = forward(f.Address, func() int64 { return f.pid.Load() })
 		return cmd, err
 	})
 }

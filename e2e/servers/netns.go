@@ -20,7 +20,7 @@ func alone(name string, args ...string) *exec.Cmd {
 
 // forward passes connections at an address of this machine on to the same address in the
 // network of a process, which pid returns. It ends when the listener is closed.
-func forward(address string, pid func() int) (net.Listener, error) {
+func forward(address string, pid func() int64) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func forward(address string, pid func() int) (net.Listener, error) {
 }
 
 // dialIn connects to an address in the network of a process.
-func dialIn(pid int, address string) (conn net.Conn, err error) {
+func dialIn(pid int64, address string) (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -195,15 +195,11 @@ func (h *house) command(uid int, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start is trial.go's, for commands of another user.
+// start is trial.go's.
 func (h *house) start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	h.must(t, cmd.Start())
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
+	p, err := start(cmd)
+	h.must(t, err)
 	return p
 }
 
