@@ -110,6 +110,26 @@ print(AutoConfig.from_pretrained("org/name").hidden_size, AutoTokenizer.from_pre
 		t.Errorf("offline: got\n%swant\n%s", out, want)
 	}
 
+	// A plan's input has the same cache, whole on each of two nodes.
+	planned := t.TempDir()
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	text := `{apiVersion: stager.dev/v1alpha1, kind: StagePlan, metadata: {name: m}, spec: {inputs: [{name: model, source: "hf://org/name@main", path: ` + planned + `, layout: hf-cache}]}}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), world.stager, "run", "-f", file, "--prefetch", "only", "--socket", filepath.Join(t.TempDir(), "s"))
+	cmd.Env = append(os.Environ(), "HF_ENDPOINT="+h.URL, "HF_TOKEN="+hub.Token, "STAGER_INDEX=1", "STAGER_COUNT=2")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, dir := range []string{"blobs", "snapshots/" + hub.Commit} {
+		want, werr := os.ReadDir(filepath.Join(cache, "models--org--name", dir))
+		got, err := os.ReadDir(filepath.Join(planned, "models--org--name", dir))
+		if err != nil || werr != nil || len(got) != len(want) {
+			t.Errorf("by a plan, %s has %d entries, %v, %v, want %d", dir, len(got), err, werr, len(want))
+		}
+	}
+
 	before := len(downloads(h))
 	online := []string{"HF_ENDPOINT=" + h.URL, "HF_TOKEN=" + hub.Token}
 	huggingFace(t, `import huggingface_hub; huggingface_hub.snapshot_download("org/name")`, append(online, "HF_HUB_CACHE="+cache)...)

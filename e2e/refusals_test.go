@@ -83,7 +83,7 @@ func refusals(t *testing.T) []refusal {
 	}
 	long := strings.Repeat("r", 300)
 	plan := strings.Repeat("x", 2<<20)
-	unknown := `train: "sise" is not known here; known are anyOrder, block, bundle, candidates, epochs, equalize, exclude, expand, groups, include, index, items, keys, leaseTimeout, list, maxBytes, medium, minAge, minFree, minReady, mode, onBad, optional, order, over, parallel, release, reuse, secret, seed, size, unpack, verify, volume, within, write`
+	unknown := `train: "sise" is not known here; known are anyOrder, block, bundle, candidates, epochs, equalize, exclude, expand, groups, include, index, items, keys, layout, leaseTimeout, list, maxBytes, medium, minAge, minFree, minReady, mode, onBad, optional, order, over, parallel, release, reuse, secret, seed, size, unpack, verify, volume, within, write`
 	return []refusal{
 		{name: "unknown parameter of OpenPAI", file: openPAI("$parameters.epochs %> --task", "$parameters.epoch %> --task"), doors: openPAIDoors, sentence: "line 43, column 9: <% $parameters.epoch %> is not defined; define it"},
 		{name: "cyclic reference", file: openPAI(`"run-<% $parameters.epochs %>"`, `"run-<% $parameters.out.name %>"`), doors: openPAIDoors, sentence: "line 8, column 34: references are nested more than 16 levels deep; remove the cycle"},

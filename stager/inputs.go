@@ -14,6 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/download"
+	"github.com/stager-dev/stager/stager/hubcache"
 	"github.com/stager-dev/stager/stager/internal/catalogue"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
@@ -149,6 +150,13 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store) error {
 	spec, l := in.spec, listing(in.spec)
 	l.Shard = d.cfg.Shard
+	prefetch := download.Prefetch
+	if spec.Layout == plan.LayoutHFCache {
+		prefetch = hubcache.Prefetch
+	}
+	if spec.Whole() {
+		l.Shard = plan.Shard{}
+	}
 	d.log.Info("fetching input", "input", spec.Name, "from", store.Name(), "into", spec.Path)
 	reported, stop := context.WithCancel(ctx)
 	defer stop()
@@ -161,7 +169,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	case backends.KindOf(err) != backends.NotExist:
 		return err
 	}
-	summary, err := download.Prefetch(ctx, download.Config{
+	summary, err := prefetch(ctx, download.Config{
 		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: download.Verify(spec.Verify), Write: disk.Write(spec.Write), Log: d.log,
 		Unpack: spec.Unpack == plan.UnpackAuto,
 		Progress: func(p download.Progress) {

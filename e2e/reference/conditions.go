@@ -20,6 +20,9 @@ var conditions = map[string]object{
 			"index":  empty,
 			"order":  object{"properties": object{"by": object{"enum": []string{"name", "shuffle"}}, "epochs": object{"const": 1}, "equalize": empty}},
 		}}),
+		when(is("layout", "hf-cache"), object{"required": []string{"source"}, "properties": object{
+			"source": object{"pattern": "^hf://"}, "mode": object{"const": "prefetch"}, "unpack": object{"const": "none"},
+		}}, nil),
 		when(object{"required": []string{"sources"}},
 			object{"required": []string{"order"}, "properties": object{"index": empty, "order": is("by", "weighted")}},
 			object{"properties": object{"order": object{"not": is("by", "weighted")}}}),

@@ -7,6 +7,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/jobspec/pai"
+	"github.com/stager-dev/stager/stager/plan"
 )
 
 // Config configures [Explain].
@@ -138,6 +139,14 @@ type work struct {
 	d    *jobspec.Pod
 	gets []int64 // requests of one pod for each input, in one epoch
 	rate float64 // measured throughput in bytes per second; 0: none
+}
+
+// sharing returns the number of pods that divide an input; 0: unknown.
+func (p *work) sharing(in plan.Input) int {
+	if in.Whole() {
+		return 1
+	}
+	return p.Sharing
 }
 
 // directory returns the directory of an input or output.

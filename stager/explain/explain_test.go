@@ -247,6 +247,10 @@ func TestPodsShareWhatTheListingSays(t *testing.T) {
 	if r.Verdict.State != Fits {
 		t.Errorf("got %+v, want that it fits", r.Verdict)
 	}
+	whole := explained(t, strings.Replace(strings.Replace(file, "s3://b/train/", "hf://org/model", 1), "include=*.tar", "include=*.tar&layout=hf-cache", 1), Config{Open: open, NodeBandwidth: fast})
+	if in := whole.Pods[0].Inputs[0]; in.PodTakes != 12100 || whole.Total.Egress != 2*12100 {
+		t.Errorf("a model: a pod takes %d bytes, all %d; want each pod to take 12100", in.PodTakes, whole.Total.Egress)
+	}
 	cut := explained(t, file, Config{Open: open, NodeBandwidth: fast, ListLimit: 2})
 	if in := cut.Pods[0].Inputs[0]; !in.AtLeast || in.Objects != 2 || !cut.Total.AtLeast || !strings.Contains(in.Note, "cut after 2 objects") {
 		t.Errorf("a listing that was cut: %+v, want at least 2 objects", in)

@@ -28,7 +28,7 @@ func (e *explainer) input(ctx context.Context, p *work, i int) error {
 		}
 		all.URLs = append(all.URLs, from.Source)
 		e.lacks(p, in, s)
-		mine := s.share(p.Sharing)
+		mine := s.share(p.sharing(in))
 		all.Objects, all.Bytes, all.Largest = all.Objects+s.objects, all.Bytes+s.bytes, max(all.Largest, s.largest)
 		all.PodTakes, all.PodItems, all.OnDisk = all.PodTakes+mine.bytes, all.PodItems+mine.objects, all.OnDisk+mine.disk
 		all.AtLeast = all.AtLeast || s.atLeast
@@ -76,7 +76,7 @@ func (e *explainer) lacks(p *work, in plan.Input, s *size) {
 		})
 	}
 	if bound := int64(in.MaxBytes); bound > 0 && s.from != AtMost && s.broken == nil {
-		if mine := s.share(p.Sharing); mine.bytes > bound {
+		if mine := s.share(p.sharing(in)); mine.bytes > bound {
 			takes, allowed := apart(mine.bytes, bound)
 			e.find(Finding{
 				Kind: NoSpace, Name: "maxBytes", Object: p.Object, Has: bound, Needs: mine.bytes,
@@ -100,7 +100,7 @@ func (e *explainer) note(p *work, in plan.Input, all *Input) {
 		all.Note = joinNotes(all.Note, "archives are opened: what comes out of them is not counted")
 		all.AtLeast = true
 	}
-	if p.Sharing == 0 {
+	if p.sharing(in) == 0 {
 		all.Note = joinNotes(all.Note, "which part a pod takes is known in the pod only; counted is all")
 	}
 	if in.Window != nil && in.Window.Size > 0 && all.Largest > int64(in.Window.Size) {

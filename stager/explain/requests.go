@@ -30,8 +30,8 @@ func (e *explainer) asks(p *work, in plan.Input, url string, s *size, mine part)
 	}
 	// The pods of a group read the source once together. Every further group reads it again.
 	times := pods
-	if p.Sharing > 1 && s.from != AtMost {
-		times = (pods + int64(p.Sharing) - 1) / int64(p.Sharing)
+	if n := int64(p.sharing(in)); n > 1 && s.from != AtMost {
+		times = (pods + n - 1) / n
 	}
 	st.Egress = s.bytes * times * epochs
 	st.Requests = Requests{List: pods * max((s.objects+pageOfKeys-1)/pageOfKeys, 1), Get: s.gets * times * epochs}

@@ -38,6 +38,7 @@ var params = map[string]struct{ in, out string }{
 	"index":        {in: "index"},
 	"include":      {in: "include"},
 	"exclude":      {in: "exclude"},
+	"layout":       {in: "layout"},
 	"unpack":       {in: "unpack"},
 	"verify":       {in: "verify"},
 	"write":        {in: "write"},

@@ -136,6 +136,7 @@ func (c *checker) inputs(inputs []Input) {
 		c.patterns(at+".exclude", in.Exclude)
 		c.oneOf(at+".unpack", in.Unpack, UnpackNone, UnpackAuto)
 		c.unpack(at, in)
+		c.layout(at, in)
 		c.oneOf(at+".verify", in.Verify, "auto")
 		c.oneOf(at+".write", cmp.Or(in.Write, "auto"), "auto", "direct", "buffered")
 		c.secret(at, in.Credentials)
@@ -155,6 +156,25 @@ func (c *checker) unpack(at string, in Input) {
 	}
 	if in.Window.Expand < 0 || in.Window.Expand > maxExpand {
 		c.add(at+".window.expand", "it must be from 1 to %d: the maximum size of unpacked files relative to the archive", maxExpand)
+	}
+}
+
+// layout checks that an input can have the layout of the Hub's cache.
+func (c *checker) layout(at string, in Input) {
+	if in.Layout == "" {
+		return
+	}
+	c.oneOf(at+".layout", in.Layout, LayoutKeys, LayoutHFCache)
+	if in.Layout != LayoutHFCache {
+		return
+	}
+	switch at += ".layout"; {
+	case in.Mode == ModeWindow:
+		c.add(at, "a window cannot have the layout hf-cache; use mode: prefetch, or remove it")
+	case len(in.Sources) > 0 || !strings.HasPrefix(in.Source, "hf://"):
+		c.add(at, "hf-cache requires a source of the Hugging Face Hub, such as hf://org/model@main")
+	case in.Unpack == UnpackAuto:
+		c.add(at, "hf-cache does not unpack archives; remove one of the two")
 	}
 }
 

@@ -67,6 +67,12 @@ const (
 	ModeWindow   = "window"   // a part at a time, following its readers
 )
 
+// How the files of a prefetch are laid out below its path.
+const (
+	LayoutKeys    = "keys"     // by their names at the source
+	LayoutHFCache = "hf-cache" // as the cache of huggingface_hub, whole on each node
+)
+
 // How archives are handled.
 const (
 	UnpackNone = "none" // they stay files
@@ -86,6 +92,7 @@ type Input struct {
 	Index       string      `json:"index,omitempty"`      // ModeWindow: metadata of each shard: key of an object at the source, or a URL
 	Include     []string    `json:"include,omitempty"`    // only objects that match one of these patterns, such as *.tar or train/**/*.jpg
 	Exclude     []string    `json:"exclude,omitempty"`    // no objects that match one of these patterns
+	Layout      string      `json:"layout,omitempty"`     // ModePrefetch: LayoutKeys: the files have the names of the source; LayoutHFCache: the path is a cache of huggingface_hub (HF_HUB_CACHE) for an hf:// source, whole on each node; "": LayoutKeys
 	Unpack      string      `json:"unpack"`               // UnpackNone: archives stay files; UnpackAuto: each becomes a directory
 	Verify      string      `json:"verify"`               // auto: by any checksum that the store reports
 	Write       string      `json:"write,omitempty"`      // how large files are written: auto, direct or buffered; "": auto
@@ -93,6 +100,10 @@ type Input struct {
 	Optional    bool        `json:"optional"`             // a source without objects is not an error
 	Credentials Credentials `json:"credentials,omitzero"` // Secret for the store
 }
+
+// Whole reports whether each node gets all of the input, also if the nodes divide the others: a part
+// of a model cannot be loaded.
+func (in Input) Whole() bool { return in.Layout == LayoutHFCache }
 
 // Room for the contents of an archive, as a multiple of its size. A file occupies whole blocks, and
 // in a tar one more block of 512 bytes.
