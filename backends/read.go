@@ -15,7 +15,8 @@ import (
 //
 // If obj has no Version, ReadRange stats it first, so that all bytes belong to one version.
 //
-// An object that keeps ending early is an error of kind Corrupt.
+// An object that keeps ending early is an error of kind Corrupt, unless it is in another version
+// meanwhile, which is an error of kind Changed.
 func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.WriterAt, sum hash.Hash) (Checksum, error) {
 	if n < 0 {
 		n = obj.Size - off
@@ -53,9 +54,27 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	})
 	if errors.Is(err, errEndsEarly) {
 		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
-			"the store repeatedly sends only %d of %d bytes", at-off, n)}
+			"the store repeatedly sends only %d of %d bytes: %w", at-off, n, io.ErrUnexpectedEOF)}
+	}
+	if KindOf(err) == Corrupt && errors.Is(err, io.ErrUnexpectedEOF) {
+		err = s.endsBefore(ctx, key, obj, err)
 	}
 	return reported, err
+}
+
+// endsBefore returns the error for an object that has fewer bytes than it had when it was listed. If
+// it is in another version now, nothing is corrupt: servers such as s3proxy look at the range before
+// the version, and answer that a shorter object has no such range.
+func (s *Store) endsBefore(ctx context.Context, key string, obj Object, short error) error {
+	now, err := s.Stat(ctx, key)
+	switch {
+	case err != nil && KindOf(err) == NotExist:
+		return err
+	case err != nil || now.Version == obj.Version:
+		return short
+	}
+	return &Error{Op: "read", Store: s.name, Key: key, Kind: Changed, Err: fmt.Errorf(
+		"the object changed after it was listed: it has %d bytes now, not %d", now.Size, obj.Size)}
 }
 
 // openRange calls the backend's OpenRange, hedged where allowed.

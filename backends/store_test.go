@@ -144,6 +144,47 @@ func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
 	})
 }
 
+// s3proxy, and web servers whose versions are no strong ETags, look at the range before the version.
+// An object that was replaced by a shorter one while it was read was reported as corrupt, and a job
+// ended with 76 instead of 75.
+func TestReadOfAnObjectThatShrinksIsChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mem.New()
+		s := backends.NewStore(rangeFirst{m}, "mem://test", backends.Options{})
+		old := m.Put("k", make([]byte, 100))
+		read := func(off int64) error {
+			_, err := s.ReadRange(t.Context(), old, off, 100-off, buffer(make([]byte, 100)), nil)
+			return err
+		}
+		longer := old
+		longer.Size = 200
+		if _, err := s.ReadRange(t.Context(), longer, 150, 50, buffer(make([]byte, 200)), nil); backends.KindOf(err) != backends.Corrupt {
+			t.Errorf("a range that the same version does not have: got %v, want kind corrupt", err)
+		}
+		m.Put("k", make([]byte, 50))
+		if err := read(60); backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "it has 50 bytes now, not 100") {
+			t.Errorf("a range of a longer version: got %v, want kind changed and both sizes", err)
+		}
+		if err := s.Delete(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(60); backends.KindOf(err) != backends.NotExist {
+			t.Errorf("a range of what was removed: got %v, want kind not-exist", err)
+		}
+	})
+}
+
+// rangeFirst is a backend that looks at the range of a read before its version.
+type rangeFirst struct{ *mem.Backend }
+
+func (b rangeFirst) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	now, err := b.Stat(ctx, obj.Key)
+	if err == nil && off >= now.Size {
+		return nil, backends.Errorf(backends.Corrupt, "read", obj.Key, "the object ends before byte %d: %w", off, io.ErrUnexpectedEOF)
+	}
+	return b.Backend.OpenRange(ctx, obj, off, n)
+}
+
 func TestReadWithoutAVersionNeverMixes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
