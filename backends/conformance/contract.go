@@ -75,6 +75,7 @@ var checks = []struct {
 	{"a version that was replaced is rejected", versionRemoved},
 	{"a change between two ranges is detected", changeBetweenRanges},
 	{"a change under way mixes no versions", changeUnderWay},
+	{"a change does not wait for readers", changeWaits},
 	{"nothing is seen before its commit", unseenBeforeCommit},
 	{"an aborted write leaves nothing", abortLeavesNothing},
 	{"a write of another size than announced fails", sizeNotKept},

@@ -22,13 +22,16 @@ type ender interface {
 }
 
 // writers starts a write of key in every way that the backend supports, one after the other. It
-// calls f with each writer after writing the bytes of seed.
+// calls f with each writer after writing the bytes of seed. A writer that f leaves, because the check
+// ends there, is aborted.
 func (c *check) writers(ctx context.Context, key, seed string, size int64, opts backends.CreateOptions, f func(how string, w ender)) {
 	c.Helper()
 	contents := ContentsOf(seed, size)
 	for _, announced := range []int64{size, -1} {
 		opts.Size = announced
-		f(fmt.Sprintf("as a stream of %d bytes", announced), c.stream(ctx, key, io.NewSectionReader(contents, 0, size), opts))
+		w := c.stream(ctx, key, io.NewSectionReader(contents, 0, size), opts)
+		defer w.Abort() // f reports its error, unless it left
+		f(fmt.Sprintf("as a stream of %d bytes", announced), w)
 	}
 	creator, ok := c.backend.(backends.PartCreator)
 	if !ok {
@@ -39,6 +42,7 @@ func (c *check) writers(ctx context.Context, key, seed string, size int64, opts 
 	if err != nil {
 		c.Fatalf("create %q in parts: %v", key, err)
 	}
+	defer w.Abort() // f reports its error, unless it left
 	length := c.capabilities.PartLength(size)
 	for off := int64(0); off < size; off += length {
 		part := io.NewSectionReader(contents, off, min(length, size-off))
@@ -65,6 +69,7 @@ func (c *check) stream(ctx context.Context, key string, contents *io.SectionRead
 			return w
 		}
 		if tries == maxTries || backends.KindOf(err) != backends.Unavailable {
+			_ = w.Abort() // the error of the write counts
 			c.Fatalf("writing %q: %v", key, err)
 		}
 		c.Logf("writing %q again: %v", key, err)
@@ -350,7 +355,8 @@ func (c *check) broken(faults *Faults) *backends.Store {
 
 func brokenStreams(c *check) {
 	const size = 2<<20 + 5
-	obj := c.put("k", "broken", size)
+	c.put("k", "broken", size)
+	obj := c.stat("k")
 	for i := range 5 {
 		c.put(fmt.Sprintf("l/%d", i), "list", 1)
 	}

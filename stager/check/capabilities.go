@@ -19,7 +19,7 @@ func (r *run) capabilities(there []backends.Object) {
 	f := &r.report.Capabilities
 	f.AtomicReplace, f.ConditionalCreate, f.PinnedReads = reported.AtomicReplace, reported.ConditionalCreate, reported.PinnedReads
 	f.PartBytes, f.MaxParts, f.Connections = reported.PartSize, reported.MaxParts, r.connections
-	if r.gone != nil || r.ctx.Err() != nil {
+	if r.stopped != "" || r.ctx.Err() != nil {
 		return
 	}
 	if r.report.ReadOnly {

@@ -103,8 +103,9 @@ type run struct {
 	scratch *backends.Store
 	rel     string // path of the scratch directory relative to Store, with its "/"
 	report  *Report
-	wrote   bool  // scratch may contain objects
-	gone    error // set when the store can no longer be reached
+	wrote   bool          // scratch may contain objects
+	stopped string        // why the remaining promises are not tested; "": they are
+	lost    time.Duration // by tests in which requests failed
 	// connections is the store's initial number of concurrent requests. The store may increase it
 	// during the check.
 	connections int

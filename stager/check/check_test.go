@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +144,8 @@ func TestBrokenStoresAreNamed(t *testing.T) {
 		{"replaces what must be absent", func(b backends.Backend) backends.Backend { return careless{b} }, false, "of eight writers of a free key one wins", backends.Invalid},
 		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, false, "a change between two ranges is detected", backends.Corrupt},
 		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, true, "a version that was replaced is rejected", backends.Invalid},
+		{"locks what is read", func(b backends.Backend) backends.Backend { return &locking{Backend: b} }, false, "a change does not wait for readers", backends.Invalid},
+		{"names versions twice", func(b backends.Backend) backends.Backend { return renaming{b} }, false, "a write returns what stat returns later", backends.Invalid},
 		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, false, "objects of all sizes round-trip", backends.Corrupt},
 		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, true, "bytes match the checksum of the store", backends.Corrupt},
 	} {
@@ -270,6 +274,65 @@ func TestSkew(t *testing.T) {
 	if got := skew(time.Time{}, now, now); got != nil {
 		t.Errorf("a store that tells no time is %v s ahead", *got)
 	}
+}
+
+// locking makes writers wait until no object is read, as MinIO does, object by object.
+type locking struct {
+	backends.Backend
+	readers atomic.Int64
+}
+
+func (b *locking) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	body, err := b.Backend.OpenRange(ctx, obj, off, n)
+	if err != nil {
+		return nil, err
+	}
+	b.readers.Add(1)
+	return &locked{ReadCloser: body, unlock: sync.OnceFunc(func() { b.readers.Add(-1) })}, nil
+}
+
+// wait returns when nobody reads.
+func (b *locking) wait() {
+	for b.readers.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (b *locking) Delete(ctx context.Context, key string) error {
+	b.wait()
+	return b.Backend.Delete(ctx, key)
+}
+
+func (b *locking) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	b.wait()
+	return b.Backend.Create(ctx, key, opts)
+}
+
+type locked struct {
+	io.ReadCloser
+	unlock func()
+}
+
+func (l *locked) Close() error {
+	l.unlock()
+	return l.ReadCloser.Close()
+}
+
+// renaming returns another version from a write than from stat, as gateways do that put their own
+// ETag on an upload.
+type renaming struct{ backends.Backend }
+
+func (b renaming) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	w, err := b.Backend.Create(ctx, key, opts)
+	return renamed{w}, err
+}
+
+type renamed struct{ backends.Writer }
+
+func (w renamed) Commit(ctx context.Context) (backends.Object, error) {
+	obj, err := w.Writer.Commit(ctx)
+	obj.Version += "-1"
+	return obj, err
 }
 
 type careless struct{ backends.Backend }

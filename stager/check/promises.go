@@ -94,6 +94,9 @@ var promises = map[string]struct{ area, means, do string }{
 	"a change under way mixes no versions": {
 		versions, "A file that is overwritten while it is fetched may arrive as a mixture of old and new bytes.", byHand,
 	},
+	"a change does not wait for readers": {
+		versions, "Replacing or removing a large file waits until all who read it are done, or ends with code 69: mirrored outputs and pruning of checkpoints that are being restored.", byHand,
+	},
 	"a write returns what stat returns later": {
 		writing, "What was just written looks changed: push, checkpoint uploads and retention may doubt their own files.", straight,
 	},

@@ -40,6 +40,8 @@ type Promise struct {
 	Means    string        `json:"means,omitempty"` // consequence for prefetch, window and checkpoints
 	Do       string        `json:"do,omitempty"`
 	Kind     backends.Kind `json:"-"` // of the worst failure
+
+	cause string // see causeOf
 }
 
 // Capabilities are the properties found in the store.
@@ -99,7 +101,7 @@ func (r *Report) Err() error {
 	kind := backends.Unknown
 	var err error
 	if n := r.Count(Fails); n > 0 {
-		err = fmt.Errorf("%[2]d of %[1]d promises %[3]s broken", len(r.Promises), n, map[bool]string{true: "is", false: "are"}[n == 1])
+		err = fmt.Errorf("%[2]d of %[1]d promises %[3]s broken%[4]s", len(r.Promises), n, map[bool]string{true: "is", false: "are"}[n == 1], r.cause())
 		for _, p := range r.Promises {
 			if p.State == Fails {
 				kind = worse(kind, p.Kind)
@@ -118,4 +120,23 @@ func (r *Report) Err() error {
 		return nil
 	}
 	return &backends.Error{Op: "check", Store: r.Store, Kind: kind, Err: err}
+}
+
+// cause returns what broke several promises at once, as a part of a sentence: a request that the
+// store always fails breaks most of them.
+func (r *Report) cause() string {
+	times := make(map[string]int)
+	var most string
+	for _, p := range r.Promises {
+		if p.State != Fails || p.cause == "" {
+			continue
+		}
+		if times[p.cause]++; times[p.cause] > times[most] {
+			most = p.cause
+		}
+	}
+	if times[most] < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them by one cause: %s", times[most], most)
 }
