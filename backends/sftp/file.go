@@ -71,12 +71,12 @@ func (p protocol) Open(ctx context.Context, obj backends.Object, whole bool) (fi
 	return p.open(ctx, obj.Key, os.O_RDONLY)
 }
 
-func (p protocol) Create(ctx context.Context, name string) (fileshare.File, error) {
+func (p protocol) Create(ctx context.Context, name string) (fileshare.TempFile, error) {
 	return p.open(ctx, name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 }
 
-func (p protocol) Reopen(ctx context.Context, name string) (fileshare.File, error) {
-	return p.open(ctx, name, os.O_WRONLY)
+func (f *file) Reopen(ctx context.Context) (fileshare.TempFile, error) {
+	return f.p.open(ctx, f.name, os.O_WRONLY)
 }
 
 func (f *file) ReadAt(buf []byte, off int64) (n int, err error) {
@@ -87,7 +87,7 @@ func (f *file) ReadAt(buf []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-func (f *file) WriteAt(buf []byte, off int64) (n int, err error) {
+func (f *file) WriteAt(_ context.Context, buf []byte, off int64) (n int, err error) {
 	err = f.s.Do(func() (err error) {
 		n, err = f.handle.WriteAt(buf, off)
 		return err

@@ -29,7 +29,7 @@ var _ backends.Backend = (*Backend)(nil)
 
 func newBackend(d *dialer) *Backend {
 	b := &Backend{pool: fileshare.NewPool(d.conns, d.dial), root: d.root, base: d.base}
-	b.Share = fileshare.New(protocol{b}, fileshare.Config{ChunkSize: chunkSize, Window: window, PartSize: partSize, SpreadParts: true})
+	b.Share = fileshare.New(protocol{b}, fileshare.Config{Open: protocol{b}.Open, ChunkSize: chunkSize, Window: window, PartSize: partSize, SpreadParts: true})
 	return b
 }
 
@@ -107,7 +107,11 @@ func (p protocol) run(ctx context.Context, f func(*sftp.Client) error) error {
 
 func (protocol) Classify(op, key string, err error) error { return classify(op, key, err) }
 func (protocol) Same(a, b backends.Version) bool          { return a == b }
-func (p protocol) Close()                                 { p.b.pool.Close() }
+
+func (p protocol) Close() error {
+	p.b.pool.Close()
+	return nil
+}
 
 // Stat returns the attributes of a name. The server follows links.
 func (p protocol) Stat(ctx context.Context, name string) (fileshare.Info, error) {

@@ -59,13 +59,13 @@ func (p protocol) Open(ctx context.Context, obj backends.Object, _ bool) (filesh
 	return p.open(ctx, obj.Key, os.O_RDONLY)
 }
 
-func (p protocol) Create(ctx context.Context, name string) (fileshare.File, error) {
+func (p protocol) Create(ctx context.Context, name string) (fileshare.TempFile, error) {
 	h, err := p.open(ctx, name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	return h, vanishing(err)
 }
 
-func (p protocol) Reopen(ctx context.Context, name string) (fileshare.File, error) {
-	return p.open(ctx, name, os.O_RDWR)
+func (h *handle) Reopen(ctx context.Context) (fileshare.TempFile, error) {
+	return protocol{h.b}.open(ctx, h.key, os.O_RDWR)
 }
 
 func (b *Backend) keep(h *handle) *handle {
@@ -224,7 +224,7 @@ func (h *handle) ReadAt(buf []byte, off int64) (int, error) {
 	return h.transfer(buf, off, h.file.ReadAt)
 }
 
-func (h *handle) WriteAt(buf []byte, off int64) (int, error) {
+func (h *handle) WriteAt(_ context.Context, buf []byte, off int64) (int, error) {
 	return h.transfer(buf, off, h.file.WriteAt)
 }
 

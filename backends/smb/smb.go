@@ -34,7 +34,7 @@ func newBackend(d *dialer) *Backend {
 		pool: newPool(d), extra: make(chan struct{}, extraFar),
 		handles: make(map[string]map[*handle]bool), gates: make(map[string]*exclusive),
 	}
-	b.Share = fileshare.New(protocol{b}, fileshare.Config{ChunkSize: chunkSize, Window: window, Budget: extraChunks{b}, PartSize: partSize})
+	b.Share = fileshare.New(protocol{b}, fileshare.Config{Open: protocol{b}.Open, ChunkSize: chunkSize, Window: window, Budget: extraChunks{b}, PartSize: partSize})
 	return b
 }
 
@@ -82,7 +82,11 @@ func (b *Backend) Capabilities() backends.Capabilities {
 
 func (protocol) Classify(op, key string, err error) error { return classify(op, key, err) }
 func (protocol) Same(a, b backends.Version) bool          { return sameVersion(a, b) }
-func (p protocol) Close()                                 { p.b.pool.Close() }
+
+func (p protocol) Close() error {
+	p.b.pool.Close()
+	return nil
+}
 
 // sameVersion reports whether two versions match. Servers without file ids send id 0 in listings
 // (MS-FSCC). In that case only size and modification time are compared.

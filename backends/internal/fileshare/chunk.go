@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"github.com/stager-dev/stager/backends"
 )
 
 // smallChunk is the largest size that uses a small buffer.
@@ -86,10 +88,10 @@ func (c *chunk) read(f File) {
 }
 
 // write starts to write the chunk in the background.
-func (c *chunk) write(f File) {
+func (c *chunk) write(ctx context.Context, f TempFile) {
 	go func() {
 		defer close(c.ready)
-		c.n, c.err = f.WriteAt(c.buf, c.off)
+		c.n, c.err = f.WriteAt(ctx, c.buf, c.off)
 	}()
 }
 
@@ -115,8 +117,8 @@ func (f *flight) add(ctx context.Context, off, size int64) (*chunk, error) {
 	}
 }
 
-func (f *flight) start(c *chunk, file File) {
-	c.write(file)
+func (f *flight) start(ctx context.Context, c *chunk, file TempFile) {
+	c.write(ctx, file)
 	f.chunks = append(f.chunks, c)
 }
 
@@ -131,6 +133,10 @@ func (f *flight) await(ctx context.Context) error {
 	f.chunks = f.chunks[1:]
 	err := c.err
 	c.free()
+	if err == nil {
+		backends.Moved(ctx)
+		return nil
+	}
 	if errors.Is(err, ErrClosed) {
 		err = &LostError{err}
 	}

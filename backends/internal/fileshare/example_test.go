@@ -32,7 +32,7 @@ func newExample(dir string, budget fileshare.Budget) (*example, error) {
 	}
 	c := calls{root: root, session: new(atomic.Pointer[session])}
 	c.session.Store(new(session))
-	return &example{calls: c, Share: fileshare.New(c, fileshare.Config{ChunkSize: 128 << 10, Window: 4, Budget: budget, PartSize: 1 << 20, SpreadParts: true})}, nil
+	return &example{calls: c, Share: fileshare.New(c, fileshare.Config{Open: c.Open, ChunkSize: 128 << 10, Window: 4, Budget: budget, PartSize: 1 << 20, SpreadParts: true})}, nil
 }
 
 func (*example) Capabilities() backends.Capabilities {
@@ -59,7 +59,7 @@ func (calls) CheckKey(op, key string) error               { return fileshare.Che
 func (calls) Reserved(name string) bool                   { return fileshare.Reserved(name) }
 func (calls) Unreachable(name string) string              { return fileshare.Unreachable(name) }
 func (calls) Same(a, b backends.Version) bool             { return a == b }
-func (c calls) Close()                                    { _ = c.root.Close() }
+func (c calls) Close() error                              { return c.root.Close() }
 func (c calls) Mkdir(_ context.Context, dir string) error { return c.root.Mkdir(dir, 0o755) }
 
 func (calls) Version(i fileshare.Info) backends.Version {
@@ -135,7 +135,7 @@ func (c calls) Stat(_ context.Context, name string) (fileshare.Info, error) {
 	return attributes(info), nil
 }
 
-func (c calls) open(name string, flag int) (fileshare.File, error) {
+func (c calls) open(name string, flag int) (*file, error) {
 	f, err := c.root.OpenFile(name, flag, 0o644)
 	if err != nil {
 		return nil, err
@@ -147,12 +147,8 @@ func (c calls) Open(_ context.Context, obj backends.Object, _ bool) (fileshare.F
 	return c.open(obj.Key, os.O_RDONLY)
 }
 
-func (c calls) Create(_ context.Context, name string) (fileshare.File, error) {
+func (c calls) Create(_ context.Context, name string) (fileshare.TempFile, error) {
 	return c.open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-}
-
-func (c calls) Reopen(_ context.Context, name string) (fileshare.File, error) {
-	return c.open(name, os.O_WRONLY)
 }
 
 func (c calls) Delete(_ context.Context, key string) error {
@@ -183,7 +179,7 @@ func (c calls) Publish(ctx context.Context, u *fileshare.Upload) error {
 	return rename(ctx)
 }
 
-// file implements fileshare.File.
+// file implements fileshare.File and fileshare.TempFile.
 type file struct {
 	*os.File
 	*session
@@ -197,6 +193,14 @@ func (f *file) Stat(context.Context) (fileshare.Info, error) {
 		return fileshare.Info{}, err
 	}
 	return attributes(info), nil
+}
+
+func (f *file) WriteAt(_ context.Context, p []byte, off int64) (int, error) {
+	return f.File.WriteAt(p, off)
+}
+
+func (f *file) Reopen(context.Context) (fileshare.TempFile, error) {
+	return f.calls.open(f.name, os.O_WRONLY)
 }
 
 func (f *file) Final(ctx context.Context) (fileshare.Info, error) { return f.Stat(ctx) }

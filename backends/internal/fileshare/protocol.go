@@ -21,13 +21,9 @@ type Protocol interface {
 
 	// Stat returns the attributes of a file, and of its target if it is a link.
 	Stat(ctx context.Context, name string) (Info, error)
-	// Open opens an object for reading. whole reports that a single request reads all of it.
-	Open(ctx context.Context, obj backends.Object, whole bool) (File, error)
 	// Create creates a file that must not exist, and opens it for writing. If the caller has left by
 	// then, it removes the file again. The error is fs.ErrNotExist if the directory is missing.
-	Create(ctx context.Context, name string) (File, error)
-	// Reopen opens an existing file for writing.
-	Reopen(ctx context.Context, name string) (File, error)
+	Create(ctx context.Context, name string) (TempFile, error)
 	// Mkdir creates a directory. The error is fs.ErrNotExist if its parent is missing.
 	Mkdir(ctx context.Context, name string) error
 	// Delete removes the object of a key. A directory is not an object and stays.
@@ -40,27 +36,38 @@ type Protocol interface {
 	Publish(ctx context.Context, u *Upload) error
 
 	// Close ends all sessions.
-	Close()
+	Close() error
 }
 
-// A File is an open file. Its methods are safe for concurrent use. ReadAt and WriteAt need not be
-// interruptible: they run in goroutines of their own.
+// A File is a file that is open for reading. Its methods are safe for concurrent use.
 type File interface {
 	// ReadAt fails with [ErrClosed] if the protocol closed the file to replace it. A stream then
-	// opens it again and continues.
+	// opens it again and continues. It need not be interruptible: it runs in a goroutine of its own.
 	io.ReaderAt
-	io.WriterAt
-	// Err returns why the session of the file has ended, as a [LostError], or nil. Data that was
-	// written in a session that has ended may be lost unless Finish succeeded.
-	Err() error
 	// Stat returns the attributes of the open file.
 	Stat(ctx context.Context) (Info, error)
 	// Final returns the attributes of the file after its last bytes were read. It may close the
 	// file.
 	Final(ctx context.Context) (Info, error)
-	// Finish makes what was written durable, closes the file and returns its attributes.
+	// Close closes the file in the background, after its pending requests. It may be called at any
+	// time and any number of times.
+	Close()
+}
+
+// A TempFile is the temporary file of an upload, open for writing. Its methods are safe for
+// concurrent use.
+type TempFile interface {
+	// WriteAt writes all of p. It need not be interruptible: it runs in a goroutine of its own.
+	WriteAt(ctx context.Context, p []byte, off int64) (int, error)
+	// Err returns why the server may have lost what was written, unless Finish succeeded: a
+	// [LostError] if the session has ended. nil if it has it all.
+	Err() error
+	// Reopen opens the file once more, in a session that has not ended.
+	Reopen(ctx context.Context) (TempFile, error)
+	// Finish makes what was written durable and returns the attributes of the file. A server that
+	// may report only at the close that data was not stored must have closed the file by then.
 	Finish(ctx context.Context) (Info, error)
-	// Discard closes a temporary file and removes it. A missing one is not an error.
+	// Discard closes the file and removes it. A missing one is not an error.
 	Discard(ctx context.Context) error
 	// Close closes the file in the background, after its pending requests. It may be called at any
 	// time and any number of times.
@@ -72,6 +79,9 @@ var ErrClosed = errors.New("the file was closed")
 
 // Config describes how a [Share] uses its protocol.
 type Config struct {
+	// Open opens an object for reading. whole reports that a single request reads all of it. nil if
+	// the Backend has an OpenRange of its own.
+	Open func(ctx context.Context, obj backends.Object, whole bool) (File, error)
 	// ChunkSize is the payload of one ReadAt or WriteAt.
 	ChunkSize int
 	// Window limits the chunks in flight of one stream.

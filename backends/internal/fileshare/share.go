@@ -35,8 +35,7 @@ func New(p Protocol, c Config) *Share {
 // Close implements backends.Backend. It removes the temporary files of failed writes.
 func (s *Share) Close() error {
 	s.Orphans.SweepAtClose(s.removeOrphan)
-	s.p.Close()
-	return nil
+	return s.p.Close()
 }
 
 // CheckKey implements backends.KeyChecker.

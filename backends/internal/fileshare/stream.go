@@ -53,7 +53,7 @@ type stream struct {
 // open opens the file and starts to read n bytes, or the rest if n < 0.
 func (r *stream) open(n int64) (err error) {
 	p := r.share.p
-	file, err := p.Open(r.ctx, r.obj, r.whole)
+	file, err := r.share.config.Open(r.ctx, r.obj, r.whole)
 	if err != nil {
 		return p.Missing("read", r.obj.Key, err)
 	}

@@ -21,19 +21,20 @@ type Upload struct {
 	Key  string
 	Temp string
 	Opts backends.CreateOptions
-	// Info describes the finished temporary file. Publish may change its modification time.
+	// Info describes the finished temporary file. Publish may change it.
 	Info Info
 	// Unsure is for Publish alone: an earlier request to publish may have been carried out.
 	Unsure bool
 
 	share *Share
-	ctx   context.Context // the context of Create, which bounds all writes
+	ctx   context.Context // ends all writes: with that of Create, and with the upload
+	end   context.CancelFunc
 
 	committing sync.Mutex // held by Commit and Abort
 	claim      *backends.Claim
 
 	mu        sync.Mutex // guards the fields below
-	file      File
+	file      TempFile
 	over      error // permanent error
 	dropped   bool  // the temporary file is removed
 	finished  bool
@@ -48,9 +49,11 @@ func (s *Share) newUpload(ctx context.Context, key string, opts backends.CreateO
 	if err := s.CheckKey(key); err != nil {
 		return nil, err
 	}
-	u := &Upload{share: s, ctx: ctx, Key: key, Temp: NewTemporary(path.Dir(key)), Opts: opts}
+	u := &Upload{share: s, Key: key, Temp: NewTemporary(path.Dir(key)), Opts: opts}
+	u.ctx, u.end = context.WithCancel(ctx)
 	var err error
 	if u.file, err = s.CreateFile(ctx, u.Temp); err != nil {
+		u.end()
 		err = s.p.Classify("create", key, err)
 		s.Orphans.Keep(u.Temp, err)
 		return nil, err
@@ -60,7 +63,7 @@ func (s *Share) newUpload(ctx context.Context, key string, opts backends.CreateO
 }
 
 // CreateFile creates a file and the missing directories above it, and opens it for writing.
-func (s *Share) CreateFile(ctx context.Context, name string) (f File, err error) {
+func (s *Share) CreateFile(ctx context.Context, name string) (f TempFile, err error) {
 	// A concurrent Delete may remove the still empty directory.
 	for range 100 {
 		f, err = s.p.Create(ctx, name)
@@ -134,6 +137,13 @@ func (u *Upload) Wrote(i Info) bool {
 	return u.share.p.Same(u.share.p.Version(i), u.share.p.Version(u.Info))
 }
 
+// File returns the temporary file, which Finish may have closed.
+func (u *Upload) File() TempFile {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.file
+}
+
 // usable returns an error if no more data can be written.
 func (u *Upload) usable(ctx context.Context) error {
 	u.mu.Lock()
@@ -148,14 +158,14 @@ func (u *Upload) usable(ctx context.Context) error {
 }
 
 // open returns the open file. It reopens the file if its session has ended.
-func (u *Upload) open(ctx context.Context) (File, error) {
+func (u *Upload) open(ctx context.Context) (TempFile, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.file.Err() == nil {
 		return u.file, nil
 	}
 	u.file.Close()
-	f, err := u.share.p.Reopen(ctx, u.Temp)
+	f, err := u.file.Reopen(ctx)
 	if err != nil {
 		return nil, u.share.p.Classify("write", u.Key, err)
 	}
@@ -195,7 +205,9 @@ func (u *Upload) commit(ctx context.Context, size int64, whole func() error) (ba
 		}
 		u.mu.Lock()
 		u.published = true
+		u.file.Close()
 		u.mu.Unlock()
+		u.end()
 	}
 	return u.Info.Object(u.share.p, u.Key), nil
 }
@@ -242,6 +254,7 @@ func (u *Upload) Abort() error {
 	if done {
 		return nil
 	}
+	u.end()
 	ctx, cancel := Cleanup(u.ctx)
 	defer cancel()
 	if err := f.Discard(ctx); err != nil {

@@ -31,7 +31,7 @@ func (s *Share) CreateParts(ctx context.Context, key string, opts backends.Creat
 // writer is a sequential upload. It cannot send its data again, so it fails when its session ends.
 type writer struct {
 	*Upload
-	file    File
+	file    TempFile
 	flight  flight
 	waiting *chunk // not yet full
 	filled  int
@@ -65,7 +65,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 
 func (w *writer) send() {
 	w.waiting.buf = w.waiting.buf[:w.filled]
-	w.flight.start(w.waiting, w.file)
+	w.flight.start(w.ctx, w.waiting, w.file)
 	w.waiting = nil
 }
 
@@ -111,7 +111,7 @@ func (w *writer) Abort() error {
 // part is the source of a written part and the file that it was written to.
 type part struct {
 	src  *io.SectionReader
-	file File
+	file TempFile
 }
 
 // partWriter is an upload in parts, in any order.
@@ -148,6 +148,8 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 		return err
 	}
 	defer done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	f := flight{u: w.Upload}
 	defer f.drop()
 	for at := int64(0); at < src.Size(); {
@@ -160,7 +162,7 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 			c.abandon()
 			return &backends.LocalError{Err: err}
 		}
-		f.start(c, file)
+		f.start(ctx, c, file)
 		at += int64(n)
 	}
 	if err := f.awaitAll(ctx); err != nil {
@@ -173,12 +175,12 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 }
 
 // openPart returns the file for a part, and what to call after the part is written.
-func (w *partWriter) openPart(ctx context.Context) (f File, done func(), err error) {
+func (w *partWriter) openPart(ctx context.Context) (f TempFile, done func(), err error) {
 	if !w.share.config.SpreadParts || w.Opts.Size <= w.part {
 		f, err = w.open(ctx)
 		return f, func() {}, err
 	}
-	if f, err = w.share.p.Reopen(ctx, w.Temp); err != nil {
+	if f, err = w.File().Reopen(ctx); err != nil {
 		return nil, nil, w.share.p.Classify("write", w.Key, err)
 	}
 	return f, f.Close, nil
@@ -210,7 +212,6 @@ func (w *partWriter) rewrite(ctx context.Context) error {
 		if err := w.write(ctx, off, backends.Unpaced(p.src)); err != nil {
 			return err
 		}
-		backends.Moved(ctx)
 	}
 	return nil
 }
