@@ -26,7 +26,7 @@ func (s *share) CreateClaim(ctx context.Context, name string) (token string, err
 func (s *share) createClaim(ctx context.Context, temp, name string) (string, error) {
 	f, err := s.tree.Create(ctx, temp)
 	if err != nil {
-		s.left.Keep(temp, classify("commit", name, err))
+		s.Orphans.Keep(temp, classify("commit", name, err))
 		return "", err
 	}
 	own, err := f.Attr(ctx)
@@ -41,7 +41,7 @@ func (s *share) createClaim(ctx context.Context, temp, name string) (string, err
 	defer cancel()
 	_ = f.Close(after) // nothing was written
 	rerr := s.tree.Remove(after, temp, remote.Regular)
-	s.left.Keep(temp, classify("commit", temp, rerr))
+	s.Orphans.Keep(temp, classify("commit", temp, rerr))
 	return claimToken(own), err
 }
 
@@ -56,38 +56,9 @@ func (s *share) ReadClaim(ctx context.Context, name string) (string, error) {
 
 // DeleteClaim implements backends.Claims.
 func (s *share) DeleteClaim(ctx context.Context, name string) error {
-	err := s.links.at(ctx, path.Dir(name), func(dir string) error {
-		return s.tree.Remove(ctx, path.Join(dir, path.Base(name)), remote.Regular)
-	})
-	if err = missing("commit", name, err); backends.KindOf(err) == backends.NotExist {
+	err := missing("commit", name, protocol{s}.Remove(ctx, name))
+	if backends.KindOf(err) == backends.NotExist {
 		return nil
 	}
 	return err
-}
-
-// swap publishes the file. With IfVersion it replaces only that version.
-func (u *upload) swap(ctx context.Context) (attr remote.Attr, err error) {
-	if u.opts.IfVersion == "" {
-		return u.publish(ctx)
-	}
-	if u.claim == nil {
-		u.claim = backends.NewClaim(u.s, u.key, u.opts.IfVersion)
-	}
-	err = u.claim.Replace(ctx, func(ctx context.Context) (backends.Version, error) {
-		obj, err := u.s.Stat(ctx, u.key)
-		return obj.Version, err
-	}, func(ctx context.Context) error {
-		attr, err = u.publish(ctx)
-		return classify("commit", u.key, err)
-	})
-	if backends.KindOf(err) != backends.Changed {
-		return attr, err
-	}
-	// The response to an earlier rename may have been lost.
-	if there, serr := u.s.tree.Stat(ctx, u.at); serr == nil {
-		if own, oerr := u.file.Attr(ctx); oerr == nil && own.FileID == there.FileID {
-			return own, nil
-		}
-	}
-	return attr, err
 }

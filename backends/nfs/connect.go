@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
 	"github.com/stager-dev/stager/backends/nfs/internal/nfs4"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
@@ -307,7 +308,10 @@ func bareShare(tree remote.Tree, directory string, slots int) *share {
 	if directory != "" {
 		base = directory + "/"
 	}
-	return &share{tree: tree, links: &links{tree: tree, base: base}, base: base, slots: slots}
+	s := &share{tree: tree, links: &links{tree: tree, base: base}, base: base, slots: slots}
+	_, block := tree.Sizes()
+	s.Share = fileshare.New(protocol{s}, fileshare.Config{ChunkSize: block, Window: ahead, PartSize: partSize})
+	return s
 }
 
 func (c settings) portOr(usual string) string {

@@ -111,7 +111,7 @@ func kindOf(err error) (backends.Kind, string) {
 		return backends.Unsupported, ""
 	case errors.Is(err, nfs3.ErrFlavor):
 		return backends.Permission, ""
-	case errors.Is(err, remote.ErrBusy):
+	case errors.Is(err, remote.ErrBusy), errors.Is(err, errRestarted):
 		return backends.Unavailable, ""
 	case errors.Is(err, remote.ErrType):
 		return backends.NotExist, ""

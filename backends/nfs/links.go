@@ -16,6 +16,9 @@ const (
 	remembered = 30 * time.Second // how long a link target is cached
 )
 
+// errCycle reports links that lead back to themselves.
+var errCycle = &remote.Error{Status: remote.NoEnt, Op: "READLINK"}
+
 // links resolves symbolic links, which NFS leaves to clients. It inspects a path only after a
 // request has failed on a link, so a tree without links costs nothing.
 type links struct {
@@ -52,7 +55,19 @@ func (l *links) at(ctx context.Context, name string, request func(at string) err
 		}
 		at = next
 	}
-	return &remote.Error{Status: remote.NoEnt, Op: "READLINK"} // link cycle
+	return errCycle
+}
+
+// cached replaces the links in the path of a directory, as far as it knows their targets.
+func (l *links) cached(dir string) string {
+	for range maxLinks {
+		next := path.Dir(l.shortcut(dir + "/x"))
+		if next == dir {
+			break
+		}
+		dir = next
+	}
+	return dir
 }
 
 // stat returns the attributes of the file that a path resolves to, and its resolved path.

@@ -3,45 +3,33 @@ package nfs
 import (
 	"context"
 	"io/fs"
-	"iter"
 	"path"
+	"strings"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-var _ backends.Sweeper = (*share)(nil)
+// protocol implements fileshare.Protocol. The place of a directory is its path without links.
+type protocol struct{ s *share }
 
-// List implements backends.Source. Attributes arrive with the names, so a file needs no request of
-// its own.
-func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return fileshare.List(ctx, tree{s}, prefix)
-}
+func (protocol) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
+func (protocol) Reserved(name string) bool                 { return fileshare.Reserved(name) }
+func (protocol) Unreachable(name string) string            { return fileshare.Unreachable(name) }
+func (protocol) Version(i fileshare.Info) backends.Version { return version(i) }
+func (protocol) Missing(op, key string, err error) error   { return missing(op, key, err) }
 
-// Sweep implements backends.Sweeper.
-func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
-	return fileshare.Sweep(ctx, tree{s}, prefix, over)
-}
-
-// tree is the share as a tree of directories. The place of a directory is its path without links.
-type tree struct{ s *share }
-
-func (tree) CheckKey(op, key string) error             { return fileshare.CheckKey(op, key) }
-func (tree) Reserved(name string) bool                 { return fileshare.Reserved(name) }
-func (tree) Unreachable(name string) string            { return fileshare.Unreachable(name) }
-func (tree) Version(i fileshare.Info) backends.Version { return version(i) }
-func (tree) Missing(op, key string, err error) error   { return missing(op, key, err) }
-
-func (t tree) Locate(ctx context.Context, dir string) (fileshare.Place, error) {
-	_, at, err := t.s.links.stat(ctx, dir)
+func (p protocol) Locate(ctx context.Context, dir string) (fileshare.Place, error) {
+	_, at, err := p.s.links.stat(ctx, dir)
 	return fileshare.Place{Path: dir, At: at}, err
 }
 
-func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
+// ReadDir gets the attributes with the names, so a file needs no request of its own.
+func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
 	for range 3 {
 		entries = nil
-		err = t.s.tree.ReadDir(ctx, dir.At, func(e remote.Entry) error {
+		err = p.s.tree.ReadDir(ctx, dir.At, func(e remote.Entry) error {
 			if e.Name != "." && e.Name != ".." && wanted(e.Name) {
 				entries = append(entries, fileshare.Entry{Name: e.Name, Info: attributes(e.Attr), At: path.Join(dir.At, e.Name)})
 			}
@@ -56,21 +44,26 @@ func (t tree) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name
 	return entries, err
 }
 
-func (t tree) Follow(ctx context.Context, _ string, e fileshare.Entry) (fileshare.Entry, error) {
-	a, at, err := t.s.links.stat(ctx, e.At)
+func (p protocol) Follow(ctx context.Context, _ string, e fileshare.Entry) (fileshare.Entry, error) {
+	a, at, err := p.s.links.stat(ctx, e.At)
 	e.Info, e.At = attributes(a), at
 	return e, err
 }
 
-func (t tree) RemoveOrphan(ctx context.Context, _ string, e fileshare.Entry) error {
-	err := t.s.tree.Remove(ctx, e.At, remote.Regular)
+func (p protocol) RemoveOrphan(ctx context.Context, _ string, e fileshare.Entry) error {
+	err := p.s.tree.Remove(ctx, e.At, remote.Regular)
 	if remote.StatusOf(err) == remote.NoEnt {
 		return nil
 	}
 	return err
 }
 
-func (t tree) Prune(ctx context.Context, dir fileshare.Place) { t.s.prune(ctx, dir.At) }
+// Prune removes dir and its parents as long as they are empty, but not that of the URL.
+func (p protocol) Prune(ctx context.Context, dir fileshare.Place) {
+	fileshare.Prune(p.s.links.cached(dir.At), strings.TrimSuffix(p.s.base, "/"), func(dir string) error {
+		return p.s.tree.Remove(ctx, dir, remote.Directory)
+	})
+}
 
 // attributes returns the attributes of a file.
 func attributes(a remote.Attr) fileshare.Info {

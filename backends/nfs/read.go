@@ -16,7 +16,7 @@ const ahead = 3
 // OpenRange implements backends.Source. One request opens the file and reads the first block. A
 // range of a single block is also closed by that request.
 func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if err := fileshare.CheckCall(ctx, tree{s}, "read", obj.Key); err != nil {
+	if err := fileshare.CheckCall(ctx, protocol{s}, "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {

@@ -3,7 +3,7 @@
 //
 //  1. A [Session] is a connection with a watchdog, for libraries without deadlines. A [Pool] opens
 //     sessions and replaces those that have ended. A library that has both already needs neither.
-//  2. The protocol implements [Protocol] and [File]: the calls on one tree, and the kinds of its
+//  2. The protocol implements [Protocol], [File] and [TempFile]: the calls on one tree, and the kinds of its
 //     errors. [CheckKey], [Reserved], [Unreachable], [Prune] and [Flush] serve as parts of it.
 //  3. Its Backend embeds the [Share] that [New] returns, and adds Capabilities.
 //
@@ -14,6 +14,6 @@
 //
 // The test of this package is a complete protocol over a directory of this machine.
 //
-// A protocol with its own streams and writers, such as nfs, uses [List] and [Sweep] alone, which need
-// a [Tree].
+// A protocol with streams of its own, such as nfs, leaves [Config] without Open, and its Backend has
+// an OpenRange. With writers of its own too it uses [List] and [Sweep] alone, which need a [Tree].
 package fileshare

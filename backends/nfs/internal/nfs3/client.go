@@ -196,12 +196,12 @@ func maybeHandle(r *rpc.Decoder) Handle {
 	return Handle(r.Opaque(maxHandle))
 }
 
-// skipChange skips a wcc_data.
-func skipChange(r *rpc.Decoder) {
+// change decodes a wcc_data and returns the attributes after the change, if the server knows them.
+func change(r *rpc.Decoder) (remote.Attr, bool) {
 	if r.Uint32() != 0 {
 		r.Fixed(8 + 8 + 8)
 	}
-	maybeAttr(r)
+	return maybeAttr(r)
 }
 
 // split returns the directory and the last name of a path.

@@ -115,7 +115,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 		return 0, v, err
 	}
 	defer r.Release()
-	skipChange(&r.Decoder)
+	change(&r.Decoder)
 	wrote = int(r.Uint32())
 	r.Uint32()
 	copy(v[:], r.Fixed(len(v)))
@@ -126,19 +126,22 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 }
 
 // Commit implements remote.File.
-func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
+func (f *file) Commit(ctx context.Context) (v remote.Verifier, a remote.Attr, err error) {
 	r, err := f.c.call(ctx, commit, 0, func(e *rpc.Encoder) {
 		e.String(string(f.handle))
 		e.Uint64(0) // the whole file
 		e.Uint32(0)
 	})
 	if err != nil {
-		return v, err
+		return v, a, err
 	}
 	defer r.Release()
-	skipChange(&r.Decoder)
+	a, known := change(&r.Decoder)
 	copy(v[:], r.Fixed(len(v)))
-	return v, remote.Malformed(r.Err())
+	if err = remote.Malformed(r.Err()); err == nil && !known {
+		a, err = f.Attr(ctx)
+	}
+	return v, a, err
 }
 
 // Attr implements remote.File.

@@ -316,7 +316,7 @@ func TestVerifierDetectsDataLostByRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Restart()
-		durable, err := f.Commit(t.Context())
+		durable, _, err := f.Commit(t.Context())
 		if err != nil || durable == wrote {
 			t.Errorf("COMMIT after a restart: verifier %x, %v; want another than %x", durable, err, wrote)
 		}
@@ -324,7 +324,7 @@ func TestVerifierDetectsDataLostByRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if durable, err = f.Commit(t.Context()); err != nil || durable != wrote {
+		if durable, _, err = f.Commit(t.Context()); err != nil || durable != wrote {
 			t.Errorf("COMMIT of what was written again: verifier %x, %v; want %x", durable, err, wrote)
 		}
 		if got, _ := s.ReadFile("data/new"); string(got) != contents {

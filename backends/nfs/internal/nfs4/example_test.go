@@ -65,7 +65,7 @@ func ExampleClient_Rename() {
 	if err != nil || n < len(text) {
 		log.Fatal(n, err) // a real caller writes the rest
 	}
-	durable, err := file.Commit(ctx)
+	durable, _, err := file.Commit(ctx)
 	if err != nil || durable != taken {
 		log.Fatal("the server was restarted; write it again", err)
 	}

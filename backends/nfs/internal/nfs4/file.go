@@ -83,11 +83,12 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 }
 
 // Commit implements remote.File.
-func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
+func (f *file) Commit(ctx context.Context) (v remote.Verifier, a remote.Attr, err error) {
 	err = f.using(ctx, func(o opened) error {
 		q := f.c.newCompound(0)
 		q.putHandle(o.handle)
 		q.add(&nfsv4.NfsArgop4_OP_COMMIT{})
+		q.getAttr()
 		r, err := f.c.do(ctx, q)
 		if err != nil {
 			return err
@@ -100,9 +101,10 @@ func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
 			return err
 		}
 		copy(v[:], r.Fixed(len(v)))
-		return remote.Malformed(r.Err())
+		a, err = r.attr()
+		return err
 	})
-	return v, err
+	return v, a, err
 }
 
 // Attr implements remote.File.

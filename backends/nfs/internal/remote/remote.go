@@ -93,8 +93,9 @@ type File interface {
 	ReadAt(ctx context.Context, off int64, n int) (Block, error)
 	// WriteAt writes n bytes, which fill copies directly into the request. It may write fewer.
 	WriteAt(ctx context.Context, off int64, n int, fill func([]byte) error) (int, Verifier, error)
-	// Commit makes the written data durable if it returns the verifier of the writes.
-	Commit(ctx context.Context) (Verifier, error)
+	// Commit makes the written data durable if it returns the verifier of the writes. It also returns
+	// the attributes.
+	Commit(ctx context.Context) (Verifier, Attr, error)
 	Attr(ctx context.Context) (Attr, error)
 	Close(ctx context.Context) error
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
@@ -62,6 +63,11 @@ func (e *Error) Error() string {
 		name = fmt.Sprintf("status %d", e.Status)
 	}
 	return e.Op + " returned " + name
+}
+
+// Is recognises the errors of package fs that callers check for.
+func (e *Error) Is(target error) bool {
+	return target == fs.ErrNotExist && e.Status == NoEnt || target == fs.ErrExist && e.Status == Exist
 }
 
 // StatusOf returns the status in the chain of err, or OK if there is none.
