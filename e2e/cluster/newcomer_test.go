@@ -90,14 +90,14 @@ func (p *page) run(t *testing.T, command string) {
 		if _, revision, ok := strings.Cut(command, "--revision "); ok {
 			name += "-" + strings.Fields(revision)[0]
 		}
-		p.c.accommodate(t, name)
+		p.c.accommodate(t, webhookNamespace, name)
 	}
 }
 
-// accommodate gives the pods of a Deployment in the webhook's namespace what the cluster here
+// accommodate gives the pods of the webhook's Deployment what the cluster here
 // has switched off and lacks: the volume with the token of their service account, and a way to
 // their Service.
-func (c *cluster) accommodate(t *testing.T, name string) {
+func (c *cluster) accommodate(t *testing.T, namespace, name string) {
 	t.Helper()
 	const account = `{"spec": {"template": {"spec": {
 		"volumes": [{"name": "account", "projected": {"sources": [
@@ -105,13 +105,13 @@ func (c *cluster) accommodate(t *testing.T, name string) {
 			{"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
 			{"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}]}}],
 		"containers": [{"name": "webhook", "volumeMounts": [{"name": "account", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}]}]}}}}`
-	if _, err := c.kubectl(t.Context(), "", "patch", "deployment", name, "-n", webhookNamespace, "-p", account); err != nil {
+	if _, err := c.kubectl(t.Context(), "", "patch", "deployment", name, "-n", namespace, "-p", account); err != nil {
 		t.Fatal(err)
 	}
-	address, _ := c.get(t, "service", name).at("spec", "clusterIP").(string)
+	address, _ := c.in(namespace).get(t, "service", name).at("spec", "clusterIP").(string)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	if err := c.forward(ctx, address+":443", c.endpoints(ctx, webhookNamespace, name, 8443)); err != nil {
+	if err := c.forward(ctx, address+":443", c.endpoints(ctx, namespace, name, 8443)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,6 +152,7 @@ func newcomer(t *testing.T, c *cluster, s3 *servers.S3) {
 	p.until(t, "kubectl label namespace trial")
 	c.revisions(t)
 	p.until(t, "stager manifests webhook --image registry.example.com/stager:0.1.0 | kubectl delete")
+	c.installsChart(t)
 }
 
 // refusal looks whether the user of a Job that cannot be served hears why.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,7 @@ func startWebhook(t *testing.T, c *cluster) {
 // get is an object in the webhook's namespace.
 func (c *cluster) get(t *testing.T, kind, name string) (o object) {
 	t.Helper()
-	out, err := c.kubectl(t.Context(), "", "get", kind, name, "-n", webhookNamespace, "-o", "json")
+	out, err := c.kubectl(t.Context(), "", "get", kind, name, "-n", cmp.Or(c.namespace, webhookNamespace), "-o", "json")
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &o)
 	}

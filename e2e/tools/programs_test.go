@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,15 +12,8 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/servers"
 )
-
-// programs are the other projects', each with the package that it is built from.
-var programs = map[string]string{
-	"kustomize-5.5": "sigs.k8s.io/kustomize/kustomize/v5@v5.5.0",
-	"kustomize":     "sigs.k8s.io/kustomize/kustomize/v5@v5.8.2",
-	"helm-3":        "helm.sh/helm/v3/cmd/helm@v3.22.0",
-	"helm-4":        "helm.sh/helm/v4/cmd/helm@v4.3.1",
-}
 
 // bin is a directory with the stager that is tested, under both of its names.
 var bin string
@@ -53,21 +45,13 @@ func withStager(m *testing.M) (int, error) {
 // program returns the path of a program of another project, built if it must be.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "stager-test-servers", "tools", strings.ReplaceAll(programs[name], "/", "+"))
-	if built, err := filepath.Glob(filepath.Join(dir, "*")); err == nil && len(built) == 1 {
-		return built[0]
+	if path, err := servers.Program(name); err == nil {
+		return path
 	}
 	mayBuild(t, name)
-	live.Require(t, "tools", install(t.Context(), programs[name], dir))
-	built, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(built) != 1 {
-		t.Fatalf("%s has %q, %v, want one program", dir, built, err)
-	}
-	return built[0]
+	path, err := servers.BuildProgram(t.Context(), name, os.Stderr)
+	live.Require(t, "tools", err)
+	return path
 }
 
 // mayBuild skips the test where nobody asked for programs to be built.
@@ -76,16 +60,6 @@ func mayBuild(t *testing.T, name string) {
 	if !slices.Contains(strings.Split(os.Getenv(live.EnvRequire), ","), "tools") {
 		live.Require(t, "tools", fmt.Errorf("%s is not built; it is when %s names tools", name, live.EnvRequire))
 	}
-}
-
-// install builds a command into a directory.
-func install(ctx context.Context, pkg, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "install", "-trimpath", "-ldflags", "-s -w", pkg)
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOBIN="+dir, "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
-	}
-	return nil
 }
 
 // command prepares a program in a directory, with stager in its path.
