@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash/crc32"
+	"hash/maphash"
 	"math"
 	"time"
 
@@ -91,6 +92,13 @@ func appendHex(b []byte, text string) ([]byte, bool) {
 func seal(block []byte) {
 	binary.LittleEndian.PutUint32(block, crc32.Checksum(block[sumLength:], castagnoli))
 }
+
+// seed is that of this process. Another process that can write to a file cannot guess it.
+var seed = maphash.MakeSeed()
+
+// sum returns what distinguishes a block from any other that another process puts in its place. The
+// checksum in the block itself protects from damage only.
+func sum(block []byte) uint64 { return maphash.Bytes(seed, block) }
 
 // decode returns the n objects of a block.
 func decode(block []byte, n int) ([]backends.Object, error) {

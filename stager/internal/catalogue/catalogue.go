@@ -15,9 +15,11 @@ const decoded = 8
 // Catalogue is a finished list of objects. Its methods are safe for concurrent use.
 type Catalogue struct {
 	file   *os.File // nil: all is in memory
-	inFile int64    // the bytes of the file; later blocks are in memory
+	inFile int64    // the bytes of blocks in the file; later blocks are in memory
+	room   int64    // what the file may take
 	memory []byte
-	starts []int64 // of each block, and the end of the last one
+	starts []int64  // of each block, and the end of the last one
+	sums   []uint64 // of each block, see sum
 	n      int
 
 	mu     sync.Mutex // guards all below
@@ -69,6 +71,9 @@ func (c *Catalogue) readLocked(number int) ([]backends.Object, error) {
 		if _, err := c.file.ReadAt(raw, from); err != nil {
 			return nil, err
 		}
+	}
+	if sum(raw) != c.sums[number] {
+		return nil, errDamaged
 	}
 	return decode(raw, min(PerBlock, c.n-number*PerBlock))
 }

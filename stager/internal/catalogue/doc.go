@@ -6,4 +6,7 @@
 // take half their length. The blocks are in memory while they are small, then in a file. In memory
 // remain the offset of each block and a few decoded blocks. Each block has a checksum, so a damaged
 // file is an error and never another object.
+//
+// [Catalogue.Keep] completes the file, so that a later process reads it by [Open] instead of listing
+// the source.
 package catalogue

@@ -25,6 +25,7 @@ type Writer struct {
 	memory  []byte   // blocks that are not in the file
 	written int64    // bytes in the file
 	starts  []int64  // of each block, by its first byte
+	sums    []uint64 // of each finished block, see sum
 	n       int
 	last    string // the key of the last object of the unfinished block
 	limit   int    // a copy of inMemory, for tests
@@ -72,8 +73,10 @@ func (w *Writer) begin() error {
 
 // end stores the checksum of the last block.
 func (w *Writer) end() {
-	if n := len(w.starts); n > 0 && w.starts[n-1] >= w.written {
-		seal(w.memory[w.starts[n-1]-w.written:])
+	if n := len(w.starts); n > len(w.sums) {
+		block := w.memory[w.starts[n-1]-w.written:]
+		seal(block)
+		w.sums = append(w.sums, sum(block))
 	}
 }
 
@@ -103,7 +106,10 @@ func (w *Writer) Finish() (*Catalogue, error) {
 			return nil, err
 		}
 	}
-	c := &Catalogue{file: w.file, inFile: w.written, memory: slices.Clip(w.memory), starts: append(w.starts, w.written+int64(len(w.memory))), n: w.n}
+	c := &Catalogue{
+		file: w.file, inFile: w.written, room: w.room, memory: slices.Clip(w.memory),
+		starts: append(w.starts, w.written+int64(len(w.memory))), sums: w.sums, n: w.n,
+	}
 	w.file = nil
 	return c, nil
 }
