@@ -105,6 +105,10 @@ type Config struct {
 	// nodes; Nobody marks a position that no node delivers. It must return the same order each
 	// time, in a new slice, and may take long. nil: as listed.
 	Order func(epoch int) []int32
+	// Unconfirmed means that the caller still checks whether Items are the right ones. Shards are
+	// delivered, but the last epoch does not end before Confirm. If they are not, the caller calls
+	// Reopen. Requires ReleaseLease or ReleaseUnlink.
+	Unconfirmed bool
 	// Scratch is the number of bytes that files without a name, such as a list of the items, take
 	// on the same disk. With CountOwn they count as the window's own files.
 	Scratch int64
@@ -201,6 +205,8 @@ func (c *Config) defaults() error {
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
 	case c.More != nil && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone):
 		return errors.New("a growing plan requires release lease or unlink, and no reuse")
+	case c.Unconfirmed && (c.Release == ReleaseRolling || c.Release == ReleaseNever):
+		return errors.New("an unconfirmed plan requires release lease or unlink")
 	case c.Items.Len() == 0 && c.More == nil:
 		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
 	case c.Groups < 0 || c.Groups > mostGroups:

@@ -46,7 +46,7 @@ type CursorError struct{ Reason string }
 
 func (e *CursorError) Error() string { return e.Reason }
 
-// ErrRewound is returned by Lease and Run after Rewind: close the window and open it again.
+// ErrRewound is returned by Lease and Run after Rewind or Reopen: close the window and open it again.
 var ErrRewound = errors.New("window continues at another cursor")
 
 // has reports whether a position of the cursor's part is finished.
@@ -160,14 +160,11 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 		return err
 	}
 	w.log.Info("window continues at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
-	w.failed = ErrRewound
-	w.endLocked(ErrRewound)
-	close(w.rewound)
-	w.note()
+	w.rewindLocked()
 	return nil
 }
 
-// Rewound returns a channel that is closed once Rewind has ended the window.
+// Rewound returns a channel that is closed once Rewind or Reopen has ended the window.
 func (w *Window) Rewound() <-chan struct{} { return w.rewound }
 
 // join merges the cursors of all nodes that had a share of this node's part.

@@ -202,6 +202,9 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 		}
 		fallthrough
 	case failGone:
+		if w.unconfirmed { // the source may have changed, and then this is not of its plan
+			break
+		}
 		reason := fmt.Sprintf("%v", err)
 		if kind == failCorrupt {
 			reason = fmt.Sprintf("fetched %d times: %v", e.corrupt, err)

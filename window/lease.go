@@ -159,7 +159,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		if over, ended := w.endForLocked(rd); ended {
 			return Lease{}, over
 		}
-		if r.EndEarly && rd.epoch <= w.low.epoch && w.restHeldLocked(group) {
+		if r.EndEarly && rd.epoch <= w.low.epoch && !w.heldEndLocked(w.low.epoch) && w.restHeldLocked(group) {
 			rd.epoch = w.low.epoch + 1
 			w.recordReaderLocked(rd)
 			return Lease{}, &EndError{Epoch: w.low.epoch, Early: true}

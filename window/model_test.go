@@ -57,9 +57,9 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 	b := newBench(t, Config{
 		Items: list, Size: largest + int64(rapid.IntRange(0, 2).Draw(rt, "blocks"))*disk.Block + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
-		AnyOrder: rapid.Bool().Draw(rt, "any order"),
-		Groups:   rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
-		Reuse:    rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
+		AnyOrder: rapid.Bool().Draw(rt, "any order"), Unconfirmed: rapid.Bool().Draw(rt, "unconfirmed"),
+		Groups: rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
+		Reuse:  rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
 		Order: func(epoch int) []int32 {
 			order := make([]int32, len(list))
 			for i := range order {
@@ -104,6 +104,9 @@ func (m *model) lease(reader string) bool {
 		}
 		if reported, known := m.ends[reader]; known && end.Epoch != reported+1 && end.Epoch != modelEpochs-1 {
 			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, reported)
+		}
+		if end.Epoch == modelEpochs-1 && m.cfg.Unconfirmed {
+			m.rt.Fatalf("%s was told the end before the plan was confirmed", reader)
 		}
 		m.ends[reader] = end.Epoch
 		return end.Epoch == modelEpochs-1
@@ -319,6 +322,14 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				}
 			}
 		},
+		"confirm": func(*rapid.T) { m.confirm() },
+		"reopen": func(*rapid.T) {
+			for id := range m.held {
+				m.found[id] = true
+			}
+			m.Reopen()
+			m.crash()
+		},
 		"crash": func(*rapid.T) {
 			for id := range m.held {
 				m.found[id] = true
@@ -405,29 +416,9 @@ func (m *model) invariants() {
 	}
 }
 
-// wholeTree fails unless a tree has exactly its files.
-func (m *model) wholeTree(path string, item int) {
-	n := blocks(item, listOf(m.cfg)[item])
-	for i := range n {
-		name, _ := treeFile(item, i)
-		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, treeBytes(item, i)) {
-			m.rt.Fatalf("%s/%s holds %q (%v)", path, name, got, err)
-		}
-	}
-	files := 0
-	err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			files++
-		}
-		return err
-	})
-	if err != nil || files != n {
-		m.rt.Fatalf("%s has %d files (%v), want %d", path, files, err, n)
-	}
-}
-
 // finish drains the window: there is no deadlock, and nothing is lost.
 func (m *model) finish() {
+	m.confirm()
 	for _, file := range m.opened {
 		file.Close()
 	}

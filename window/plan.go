@@ -114,7 +114,7 @@ func (w *Window) advanceLocked() {
 			delete(w.settled, w.low)
 			w.low.pos++
 		}
-		if w.low.pos < len(order) || w.growsLocked(w.low.epoch) {
+		if w.low.pos < len(order) || w.growsLocked(w.low.epoch) || w.heldEndLocked(w.low.epoch) {
 			return
 		}
 		if w.cfg.Release != ReleaseRolling {

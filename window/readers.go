@@ -191,6 +191,8 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	switch {
 	case w.ordering && !more && !known: // that of the next epoch makes nobody wait
 		return CauseBackend
+	case w.awaitsConfirmLocked():
+		return CauseBackend
 	case !more && w.growth.asking:
 		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:

@@ -1,6 +1,8 @@
 package window
 
 import (
+	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -284,5 +286,26 @@ func TestTreeFetchResumes(t *testing.T) {
 	}
 	if names, _ := os.ReadDir(filepath.Join(directory.Path(), ".stager", "incoming")); len(names) != 0 {
 		t.Errorf("what nobody claimed leaves %v", names)
+	}
+}
+
+// wholeTree fails unless a tree has exactly its files.
+func (m *model) wholeTree(path string, item int) {
+	n := blocks(item, listOf(m.cfg)[item])
+	for i := range n {
+		name, _ := treeFile(item, i)
+		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, treeBytes(item, i)) {
+			m.rt.Fatalf("%s/%s holds %q (%v)", path, name, got, err)
+		}
+	}
+	files := 0
+	err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files++
+		}
+		return err
+	})
+	if err != nil || files != n {
+		m.rt.Fatalf("%s has %d files (%v), want %d", path, files, err, n)
 	}
 }

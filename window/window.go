@@ -37,19 +37,21 @@ type Window struct {
 	orders   map[int][]int32 // by epoch: those that are being delivered or fetched
 	grown    []Item          // from Config.More; their indexes follow those of Config.Items
 	lastItem lastItem
-	ordering bool           // another order is being computed
-	growth   growth         // state of the orders that Config.More continues
-	low      seq            // all positions before it are finished; its epoch is the current one
-	settled  map[seq]bool   // finished positions from low on
-	next     seq            // the first position that was never reserved
-	top      seq            // the position after the last reserved one
-	again    []seq          // positions to fetch again, ascending
-	demand   map[int]demand // for the same epochs as orders; empty unless Config.Reuse needs it
-	due      seq            // all positions before it were delivered once or are finished; unused with AnyOrder
-	history  map[seq]history
-	course   course
-	skipped  []skip
-	failed   error // makes Run return
+	ordering bool // another order is being computed
+	// unconfirmed holds the end of the last epoch, see Config.Unconfirmed.
+	unconfirmed bool
+	growth      growth         // state of the orders that Config.More continues
+	low         seq            // all positions before it are finished; its epoch is the current one
+	settled     map[seq]bool   // finished positions from low on
+	next        seq            // the first position that was never reserved
+	top         seq            // the position after the last reserved one
+	again       []seq          // positions to fetch again, ascending
+	demand      map[int]demand // for the same epochs as orders; empty unless Config.Reuse needs it
+	due         seq            // all positions before it were delivered once or are finished; unused with AnyOrder
+	history     map[seq]history
+	course      course
+	skipped     []skip
+	failed      error // makes Run return
 
 	// Entries that take space.
 	active map[seq]*entry    // unfinished positions
@@ -144,8 +146,9 @@ func New(cfg Config) (*Window, error) {
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
-		growth: growth{whole: map[int]bool{}},
-		all:    reader{name: "(all groups)"}, parts: map[shareKey]bool{},
+		growth:      growth{whole: map[int]bool{}},
+		unconfirmed: cfg.Unconfirmed,
+		all:         reader{name: "(all groups)"}, parts: map[shareKey]bool{},
 		cause: CauseBackend, starving: newStarving(time.Now()),
 	}
 	if w.broadcast() {

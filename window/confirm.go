@@ -1,0 +1,36 @@
+package window
+
+// Confirm reports that the plan of a window that began with Config.Unconfirmed is the right one.
+func (w *Window) Confirm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unconfirmed = false
+	w.note()
+}
+
+// Reopen ends this window, so that another one is opened on the directory, with another plan or the
+// same. Every lease ends. Afterwards Lease and Run return ErrRewound, and Rewound is closed.
+func (w *Window) Reopen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed && w.failed == nil {
+		w.rewindLocked()
+	}
+}
+
+// rewindLocked ends the window with ErrRewound.
+func (w *Window) rewindLocked() {
+	w.failed = ErrRewound
+	w.endLocked(ErrRewound)
+	close(w.rewound)
+	w.note()
+}
+
+// heldEndLocked reports whether an epoch cannot end before Confirm.
+func (w *Window) heldEndLocked(epoch int) bool { return w.unconfirmed && w.overLocked(epoch+1) }
+
+// awaitsConfirmLocked reports whether only Confirm is missing for the end.
+func (w *Window) awaitsConfirmLocked() bool {
+	order, known := w.orders[w.low.epoch]
+	return known && w.low.pos >= len(order) && w.heldEndLocked(w.low.epoch)
+}
