@@ -30,6 +30,8 @@ type input struct {
 	manifest plan.Manifest          // windows only
 	listed   []*catalogue.Catalogue // the files of manifest
 	window   *window.Window         // nil until the source is listed
+	unnamed  *os.File               // of listed, complete; nil if a later process cannot use it
+	check    *listCheck             // of listed; nil if this process has listed the source
 	progress *download.Progress     // prefetch only
 	fetched  bool                   // the prefetch is complete
 	absent   error                  // why an optional input is absent; it counts as ready
@@ -76,6 +78,7 @@ func (in *input) snapshot() api.Input {
 
 // close releases the directory and the connections.
 func (in *input) close() (err error) {
+	defer func() { err = errors.Join(err, in.closeLists()) }()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.window != nil {
@@ -83,9 +86,6 @@ func (in *input) close() (err error) {
 	}
 	for _, store := range in.stores {
 		err = errors.Join(err, store.Close())
-	}
-	for _, listed := range in.listed {
-		err = errors.Join(err, listed.Close())
 	}
 	return err
 }
@@ -214,65 +214,117 @@ func listing(spec plan.Input) plan.Listing {
 	}
 }
 
+// runWindow lists the sources, unless the process before this one has left its list, and runs the
+// window.
 func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
-	spec, shard := in.spec, d.cfg.Shard
-	sum := newSummary(spec)
-	m, from, err := d.manifest(ctx, in, stores, sum)
+	if listed, sum := d.oldList(ctx, in, stores[0]); listed != nil {
+		err := d.runListed(ctx, in, stores, listed, sum)
+		if !errors.Is(err, errOtherList) {
+			return err
+		}
+		if err := in.closeLists(); err != nil {
+			return err
+		}
+	}
+	return d.runListed(ctx, in, stores, nil, newSummary(in.spec))
+}
+
+// runListed runs the window of an old list, or of a new one if old is nil. It returns an error that is
+// errOtherList if the old list cannot be used any more; the window is then closed.
+func (d *Daemon) runListed(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) error {
+	cfg, err := d.windowConfig(ctx, in, stores, old, sum)
+	var w *window.Window
+	if err == nil {
+		w, err = window.New(cfg)
+	}
+	if old != nil && (err != nil || w.Status().Epoch >= cfg.Epochs) {
+		// It failed, perhaps because of objects that are no more, or all is delivered.
+		d.log.Info("listing the source again", "input", in.spec.Name, "error", err)
+		if w != nil {
+			err = w.Close()
+		}
+		return errors.Join(errOtherList, err)
+	}
 	if err != nil {
 		return err
 	}
+	var check *listCheck
+	if old != nil {
+		checked, stop := context.WithCancel(ctx)
+		check = d.checkList(checked, in, stores[0], cfg.Manifest)
+		defer func() { stop(); <-check.done }()
+	} else {
+		d.keepList(in)
+	}
+	in.setCheck(check)
+	for {
+		in.setWindow(w)
+		d.noteChange()
+		d.log.Info("window open", "input", in.spec.Name, "shards", cfg.Items.Len(), "limit", backends.Size(in.spec.Window.Size), "order", in.spec.Order.By, "part", d.cfg.Shard)
+		err := ended(d.runAndReport(ctx, w, check))
+		switch {
+		case err == nil && in.spec.Window.OnBad == plan.BadSkip:
+			return w.Skipped() // training continued without them
+		case err == nil:
+			return nil
+		case !errors.Is(err, window.ErrRewound):
+			d.dropList(in)
+			return err
+		}
+		in.setWindow(nil)
+		err = check.failed()
+		if err != nil {
+			d.dropList(in)
+		}
+		if err := errors.Join(err, w.Close()); err != nil {
+			return err
+		}
+		cfg.Unconfirmed = check.pending()
+		if w, err = window.New(cfg); err != nil {
+			return err
+		}
+	}
+}
+
+// windowConfig lists the sources, unless there is an old list, and returns the window's configuration.
+func (d *Daemon) windowConfig(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) (window.Config, error) {
+	spec, shard := in.spec, d.cfg.Shard
+	m, from, err := d.manifest(ctx, in, stores, old, sum)
+	if err != nil {
+		return window.Config{}, err
+	}
 	scratch, err := in.listedOnDisk()
 	if err != nil {
-		return err
+		return window.Config{}, err
 	}
 	in.mu.Lock()
 	in.manifest = m
 	in.mu.Unlock()
 	if err := m.CheckParts(shard, spec.Order.Equalize); err != nil {
-		return err
+		return window.Config{}, err
 	}
 	parts, err := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
 	if err != nil {
-		return err
+		return window.Config{}, err
 	}
 	digest, extent, err := sum.of(m, spec.Order)
 	if err != nil {
-		return err
+		return window.Config{}, err
 	}
 	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))
-	cfg := window.Config{
+	if spec.Unpack == plan.UnpackAuto {
+		fetcher.Unpack(func(obj backends.Object) int64 { return spec.UnpackedRoom(obj.Key, obj.Size, disk.Block) })
+	}
+	return window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), CountOwn: true, MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
-		Items: items{spec, m}, Extent: extent, Scratch: scratch, Manifest: digest, Part: shard.String(),
+		Items: items{spec, m}, Extent: extent, Unconfirmed: old != nil, Scratch: scratch, Manifest: digest, Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
 		Fetcher: fetcher, Write: disk.Write(spec.Write), OnBad: onBad(spec.Window.OnBad),
 		Log: d.log, Metrics: d.windowMetrics,
-	}
-	if spec.Unpack == plan.UnpackAuto {
-		fetcher.Unpack(func(obj backends.Object) int64 { return spec.UnpackedRoom(obj.Key, obj.Size, disk.Block) })
-	}
-	for {
-		w, err := window.New(cfg)
-		if err != nil {
-			return err
-		}
-		in.setWindow(w)
-		d.noteChange()
-		d.log.Info("window open", "input", spec.Name, "shards", cfg.Items.Len(), "limit", backends.Size(spec.Window.Size), "order", spec.Order.By, "part", shard)
-		err = d.runAndReport(ctx, w)
-		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
-			return w.Skipped() // training continued without them
-		}
-		if !errors.Is(err, window.ErrRewound) {
-			return err
-		}
-		in.setWindow(nil)
-		if err := w.Close(); err != nil {
-			return err
-		}
-	}
+	}, nil
 }
 
 // listedOnDisk returns the bytes of disk that the lists of the input's objects take.
@@ -303,12 +355,14 @@ func (in *input) setWindow(w *window.Window) {
 	in.window = w
 }
 
-// runAndReport runs a window and wakes waiting goroutines when it becomes ready.
-func (d *Daemon) runAndReport(ctx context.Context, w *window.Window) error {
+// runAndReport runs a window, wakes waiting goroutines when it becomes ready, and applies the check of
+// its list.
+func (d *Daemon) runAndReport(ctx context.Context, w *window.Window, check *listCheck) error {
 	var teller sync.WaitGroup
 	defer teller.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	teller.Go(func() { check.apply(ctx, w) })
 	teller.Go(func() {
 		select {
 		case <-w.Readied():

@@ -27,13 +27,16 @@ const (
 
 // manifest lists the sources of a window and reads the files that its order needs: a list of names,
 // an index. These files are not data, even if they lie among the data.
-// The objects are also added to sum.
-func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, sum *summary) (m plan.Manifest, from []download.From, err error) {
+// The objects are also added to sum. An old list replaces that of the only source.
+func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) (m plan.Manifest, from []download.From, err error) {
 	spec := in.spec
 	var parts []plan.Manifest
 	var shares []plan.Share
 	for i, source := range spec.From() {
-		part, err := d.list(ctx, in, source, stores[i], sum)
+		part, err := plan.Manifest{Objects: old}, error(nil)
+		if old == nil {
+			part, err = d.list(ctx, in, source, stores[i], sum)
+		}
 		if err != nil {
 			return m, nil, err
 		}
@@ -88,7 +91,7 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 	}
 	if grouped {
 		m = groups.Manifest()
-	} else if m.Objects, err = in.keep(listed); err != nil {
+	} else if m.Objects, err = d.finish(in, listed, store); err != nil {
 		return m, err
 	}
 	if spec.Order.By == plan.ByList {
@@ -136,8 +139,8 @@ func (in *input) scratch() (file *os.File, room int64, err error) {
 	return file, int64(in.spec.Window.Size) - taken - lists, err
 }
 
-// keep finishes a list of objects, which close releases.
-func (in *input) keep(list *catalogue.Writer) (*catalogue.Catalogue, error) {
+// finish finishes a list of objects, which closeLists releases.
+func (d *Daemon) finish(in *input, list *catalogue.Writer, store *backends.Store) (*catalogue.Catalogue, error) {
 	listed, err := list.Finish()
 	if err != nil {
 		return nil, err
@@ -145,6 +148,9 @@ func (in *input) keep(list *catalogue.Writer) (*catalogue.Catalogue, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.listed = append(in.listed, listed)
+	if in.unnamed, err = complete(in.spec, listed, store); err != nil {
+		d.log.Info(notKept, "input", in.spec.Name, "error", err)
+	}
 	return listed, nil
 }
 
