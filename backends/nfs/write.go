@@ -19,6 +19,13 @@ func (p protocol) Create(ctx context.Context, name string) (fileshare.TempFile, 
 		f.File, err = p.s.tree.Create(ctx, f.at)
 		return err
 	})
+	switch remote.StatusOf(err) {
+	case remote.OK, remote.NoEnt:
+	default: // the file may exist: a request of several operations ends at the first that fails
+		after, cancel := cleanup(ctx)
+		defer cancel()
+		_ = p.s.tree.Remove(after, f.at, remote.Regular)
+	}
 	if errors.Is(err, errCycle) { // not a directory that could be created
 		err = backends.Errorf(backends.Invalid, "create", name, "a parent of the key is a link that leads back to itself")
 	}

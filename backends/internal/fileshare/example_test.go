@@ -171,12 +171,21 @@ func (c calls) Publish(ctx context.Context, u *fileshare.Upload) error {
 	case u.Opts.IfVersion != "":
 		return u.SwapUnclaimed(ctx, rename)
 	case u.Opts.IfAbsent:
-		if err := c.root.Link(u.Temp, u.Key); err != nil {
+		if err := c.root.Link(u.Temp, u.Key); err != nil && !c.placed(ctx, u) {
 			return err
 		}
-		return c.root.Remove(u.Temp)
+		return c.Remove(ctx, u.Temp)
 	}
-	return rename(ctx)
+	if err := rename(ctx); err != nil && !c.placed(ctx, u) {
+		return err
+	}
+	return nil
+}
+
+// placed reports whether an earlier request, whose response was lost, gave the file its key.
+func (c calls) placed(ctx context.Context, u *fileshare.Upload) bool {
+	there, err := c.Stat(ctx, u.Key)
+	return err == nil && u.Wrote(there)
 }
 
 // file implements fileshare.File and fileshare.TempFile.

@@ -41,26 +41,30 @@ type Server struct {
 	NoPlus bool
 	// Each returns a fault for the n-th request, from 1, if none is scripted for it. It may be nil.
 	Each func(n int) Fault
+	// EachOp returns a fault for the n-th operation of version 4.1, or procedure of version 3, from 1,
+	// if none is scripted for its request. It may be nil.
+	EachOp func(n int) Fault
 	// List replaces the response to READDIR. Its argument is the cookie of the request.
 	List func(cookie uint64) nfsv4.Dirlist4
 
-	mu       sync.Mutex // guards the fields below
-	root     *node
-	nodes    map[uint64]*node
-	lastNode uint64
-	verifier [8]byte
-	boots    byte
-	clients  map[uint64]*client
-	sessions map[nfsv4.Sessionid4]*session
-	lastID   uint64
-	faults   map[uint32][]Fault
-	counts   map[uint32]int
-	requests int
-	replays  int
-	asked    [][]byte // credentials, by request
-	conns    map[net.Conn]bool
-	back     time.Time // when it takes connections again
-	trouble  []string
+	mu         sync.Mutex // guards the fields below
+	root       *node
+	nodes      map[uint64]*node
+	lastNode   uint64
+	verifier   [8]byte
+	boots      byte
+	clients    map[uint64]*client
+	sessions   map[nfsv4.Sessionid4]*session
+	lastID     uint64
+	faults     map[uint32][]Fault
+	counts     map[uint32]int
+	requests   int
+	operations int
+	replays    int
+	asked      [][]byte // credentials, by request
+	conns      map[net.Conn]bool
+	back       time.Time // when it takes connections again
+	trouble    []string
 }
 
 // New returns a server with an empty tree.
@@ -117,6 +121,15 @@ func (s *Server) takeLocked(ops ...uint32) (f Fault, at int) {
 	for i, op := range ops {
 		if queue := s.faults[op]; len(queue) > 0 {
 			f, s.faults[op] = queue[0], queue[1:]
+			return f, i
+		}
+	}
+	for i := range ops {
+		if s.EachOp == nil {
+			break
+		}
+		s.operations++
+		if f = s.EachOp(s.operations); f.Status != nfsv4.NFS4_OK {
 			return f, i
 		}
 	}
