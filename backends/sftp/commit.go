@@ -73,7 +73,7 @@ func (u *publishing) place(ctx context.Context) error {
 		if u.b.extensions.rename {
 			return c.PosixRename(u.b.at(u.Temp), u.b.at(u.Key))
 		}
-		return u.b.renameOver(c, u.Temp, u.Key)
+		return u.renameOver(c)
 	})
 	if err == nil || fileshare.IsLost(err) {
 		return err
@@ -81,30 +81,58 @@ func (u *publishing) place(ctx context.Context) error {
 	if there, serr := u.b.stat(ctx, u.s, u.Key); serr == nil && there.Type.IsDir() {
 		return backends.Errorf(backends.Invalid, "commit", u.Key, "a directory has this name")
 	}
-	if u.placed(ctx) {
+	if !u.placed(ctx) {
+		return err
+	}
+	if u.b.extensions.rename {
 		return nil
 	}
-	return err
+	return run(ctx, u.s, func(c *sftp.Client) error {
+		u.dropAside(c)
+		return nil
+	})
 }
 
-// renameOver replaces a file on a server whose rename does not. Readers may find no file meanwhile.
-// Servers of version 3 may say the same when the temporary file is missing as when the key exists, so
-// that is made sure of first: an earlier rename, whose response was lost, may have given it the key.
-func (b *Backend) renameOver(c *sftp.Client, temp, key string) error {
-	err := c.Rename(b.at(temp), b.at(key))
+// renameOver replaces a file on a server whose rename does not. The file is moved aside, and back if
+// the new one does not get its name. Readers may find no file meanwhile. Servers of version 3 may say
+// the same when the temporary file is missing as when the key exists, so that is made sure of first: an
+// earlier rename, whose response was lost, may have given it the key.
+func (u *publishing) renameOver(c *sftp.Client) error {
+	temp, key, aside := u.b.at(u.Temp), u.b.at(u.Key), u.b.at(u.aside())
+	err := c.Rename(temp, key)
+	if err == nil && u.Unsure { // an earlier attempt may have moved the file
+		u.dropAside(c)
+	}
 	if code := status(err); code != statusFailure && code != statusExists {
 		return err
 	}
-	if _, terr := c.Lstat(b.at(temp)); terr != nil {
+	if _, terr := c.Lstat(temp); terr != nil {
 		return terr
 	}
-	if info, serr := c.Stat(b.at(key)); serr != nil || info.IsDir() {
+	if info, serr := c.Stat(key); serr != nil || info.IsDir() {
 		return err
 	}
-	if rerr := c.Remove(b.at(key)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+	if rerr := c.Rename(key, aside); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		return rerr
 	}
-	return c.Rename(b.at(temp), b.at(key))
+	if err = c.Rename(temp, key); err != nil {
+		_ = c.Rename(aside, key) // err is more useful
+		if _, serr := c.Lstat(key); serr != nil {
+			return err // the only copy stays aside
+		}
+	}
+	u.dropAside(c)
+	return err
+}
+
+// aside is the name of the file that is replaced, until it is.
+func (u *publishing) aside() string { return u.Temp + "-old" }
+
+// dropAside removes the replaced file. If that fails, it is tried again later.
+func (u *publishing) dropAside(c *sftp.Client) {
+	if err := c.Remove(u.b.at(u.aside())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		u.b.Orphans.Keep(u.aside(), classify("commit", u.aside(), &fileshare.LostError{Err: err}))
+	}
 }
 
 // distinguish makes sure that the version of the file is not that of the file that it replaces. A
