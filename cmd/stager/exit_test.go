@@ -72,6 +72,9 @@ func TestExitCodes(t *testing.T) {
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, 77},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, 74},
 
+		{fmt.Errorf("the journal: %w", &disk.NotRegularError{Path: ".stager/journal", Mode: fs.ModeDir}), 78}, // was 70
+		{&disk.TooLargeError{Path: ".stager/plan", Limit: disk.Limit}, 78},
+
 		{plan.Faults{{Path: "spec"}}, 64},
 		{&plan.EnvError{Err: errors.New("set STAGER_COUNT")}, 78},
 		{&plan.EnvError{Err: plan.Faults{{Path: "spec"}}}, 78},
