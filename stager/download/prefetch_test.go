@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,7 +139,8 @@ func TestPrefetchRefetchesCorruptObjects(t *testing.T) {
 		s.Generate("x", size)
 		dir := t.TempDir()
 		var last Progress
-		cfg := Config{Store: s.store, Dir: dir, Parallel: 2, Progress: func(p Progress) { last = p }}
+		var said bytes.Buffer
+		cfg := Config{Store: s.store, Dir: dir, Parallel: 2, Progress: func(p Progress) { last = p }, Log: slog.New(slog.NewTextHandler(&said, nil))}
 		s.corrupt["x"] = 100
 		if sum, err := Prefetch(t.Context(), cfg); backends.KindOf(err) != backends.Corrupt || sum.Files != 0 {
 			t.Errorf("got %v and %d files, want kind Corrupt", err, sum.Files)
@@ -149,6 +151,10 @@ func TestPrefetchRefetchesCorruptObjects(t *testing.T) {
 		s.corrupt["x"] = 1
 		if _, err := Prefetch(t.Context(), cfg); err != nil {
 			t.Errorf("corrupt once: %v", err)
+		}
+		// All tries but the last of the first run, and one of the second.
+		if got := strings.Count(said.String(), `level=WARN msg="wrong bytes, fetching them again"`); got != corruptTries {
+			t.Errorf("got %d warnings of wrong bytes, want %d", got, corruptTries)
 		}
 		holds(t, dir, "x", size)
 		if last.Bytes != size {

@@ -1,6 +1,7 @@
 package preemption
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -121,6 +122,22 @@ func TestWaitReturnsTheTimeLeft(t *testing.T) {
 		defer cancel()
 		if _, err := Wait(ctx, filepath.Join(dir, "none"), slog.New(slog.DiscardHandler)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a notice got %v, want the end of the context", err)
+		}
+	})
+}
+
+// What cannot be polled is logged once, not every few seconds.
+func TestWaitLogsOnceWhatItCannotPoll(t *testing.T) {
+	dir := t.TempDir() // no notice
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := Wait(ctx, dir, slog.New(slog.NewTextHandler(&said, nil))); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the end of the context", err)
+		}
+		if got := strings.Count(said.String(), `level=WARN msg="cannot poll for preemption notice, retrying"`); got != 1 {
+			t.Errorf("got %d warnings in %q, want 1", got, said.String())
 		}
 	})
 }
