@@ -26,6 +26,9 @@ type scene struct {
 	// ordered says that the work relies on file systems that write names in their order, as
 	// ext4, xfs and btrfs do.
 	ordered bool
+	// seldom says that what the scene is for spoils few states, all of them random: the short form
+	// takes all of those.
+	seldom bool
 }
 
 // lossyBodies are the files that scenes move.
@@ -114,6 +117,17 @@ func has(marks []string, want string) bool {
 var lossyScenes = []scene{
 	{
 		name: "prefetch", prepare: func(dir string, _ *stage) error { return writeBodies(dir+"/src", "") },
+		run: func(s *stage) (int, error) {
+			return s.run("prefetch", "file://"+filepath.Dir(s.dir)+"/src/", s.mnt+"/to")
+		},
+		judge: func(s *stage, _ []string, _ bool) error { return haveBodies(s, "to", "") },
+	},
+	{
+		// The directory is there, as a volume is, so that its name cannot be lost with that of .stager.
+		// Where prefetch did not sync the latter, 6 of 351 states ended with 78.
+		name: "prefetch to a volume", seldom: true, prepare: func(dir string, s *stage) error {
+			return errors.Join(writeBodies(dir+"/src", ""), os.Mkdir(s.mnt+"/to", 0o755))
+		},
 		run: func(s *stage) (int, error) {
 			return s.run("prefetch", "file://"+filepath.Dir(s.dir)+"/src/", s.mnt+"/to")
 		},

@@ -42,6 +42,11 @@ func TestPowerLoss(t *testing.T) {
 				for i := 0; i < all; i += max(1, all/14) | 1 {
 					some = append(some, points[i])
 				}
+				for _, p := range points {
+					if sc.seldom && p.loss == lossyfs.Some {
+						some = append(some, p)
+					}
+				}
 				points = append(some, points[all-int(lossyfs.Losses):]...)
 			}
 			var next, bad atomic.Int64
