@@ -44,7 +44,7 @@ type Commit struct {
 
 	// Evidence names what proved that the checkpoint is complete, such as "sign .metadata".
 	Evidence string `json:"evidence,omitempty"`
-	// Provisional means that only a quiet period did. The uploader that wrote this COMMIT
+	// Provisional means that only a quiet period or the next checkpoint did. The uploader that wrote this COMMIT
 	// replaces it when the checkpoint grows; with several nodes, a later save does.
 	Provisional bool `json:"provisional,omitempty"`
 

@@ -42,7 +42,7 @@ type RestoreConfig struct {
 	Log      *slog.Logger    // nil: silent
 	// Overwrite also replaces and removes files that no restore wrote, or that changed since.
 	Overwrite bool
-	// AllowProvisional restores the newest step even if only a quiet period indicates that it is
+	// AllowProvisional restores the newest step even if only a quiet period or the next checkpoint indicates that it is
 	// complete and it has other files than the final steps before it.
 	AllowProvisional bool
 	// Among identifies this node within a job. The nodes of a job restore the step that they
@@ -69,7 +69,7 @@ type Restored struct {
 	Files        []string                     `json:"files"`
 	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are invalid or provisional
 	Evidence     string                       `json:"evidence,omitempty"`     // what indicated that it is complete
-	Provisional  bool                         `json:"provisional,omitempty"`  // only a quiet period did
+	Provisional  bool                         `json:"provisional,omitempty"`  // only a quiet period or the next checkpoint did
 	Agreement    int                          `json:"agreement,omitempty"`    // number of the agreement between the nodes of the job; 0: none
 }
 

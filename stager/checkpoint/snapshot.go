@@ -35,7 +35,7 @@ type snapshot struct {
 	InPlace   bool      `json:"inPlace,omitempty"` // hard links were refused
 	Complete  time.Time `json:"complete"`
 	Evidence  string    `json:"evidence,omitempty"` // what indicates that it is complete
-	// Provisional is set when only a quiet period indicates that it is complete.
+	// Provisional is set when only a quiet period or the next checkpoint indicates that it is complete.
 	Provisional bool `json:"provisional,omitempty"`
 
 	Files []local `json:"files"`

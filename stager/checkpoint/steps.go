@@ -30,7 +30,7 @@ type StepInfo struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 
 	Evidence    string `json:"evidence,omitempty"`    // what indicated that it is complete
-	Provisional bool   `json:"provisional,omitempty"` // only a quiet period did
+	Provisional bool   `json:"provisional,omitempty"` // only a quiet period or the next checkpoint did
 }
 
 // Steps lists the steps of a destination, newest first. It checks that every file of a committed

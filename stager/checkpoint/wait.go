@@ -9,7 +9,7 @@ import (
 )
 
 // A ProvisionalError reports that the files of a step are at the destination, and that only a
-// quiet period indicates that they are all.
+// quiet period or the next checkpoint indicates that they are all.
 type ProvisionalError struct {
 	Step  int64
 	Nodes int // of the job; 0: a single one

@@ -16,7 +16,7 @@ const (
 	mebi = plan.Bytes(1 << 20)
 
 	cpuRequest    = 100  // millicores: stager is idle between two files
-	cpuLimit      = 4000 // checksums and TLS at 2 GB/s
+	cpuLimit      = 4000 // 4 GB/s, by docs/operations/performance.md
 	memoryRequest = 128 * mebi
 	memoryLimit   = 512 * mebi // buffers of all concurrent requests
 	workingSet    = 256 * mebi // what a writer needs in addition to the RAM disk that it fills
