@@ -110,7 +110,7 @@ func readList(ctx context.Context, in *input, store *backends.Store) (listed *ca
 }
 
 // complete completes the file of a list, and returns it; nil if a later process cannot use it. This is
-// done before the window is told how much space the list takes.
+// done before the window learns how much space the list takes.
 func complete(spec plan.Input, listed *catalogue.Catalogue, store *backends.Store) (*os.File, error) {
 	if !keepsList(spec) {
 		return nil, nil

@@ -106,7 +106,7 @@ func (m *model) lease(reader string) bool {
 			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, reported)
 		}
 		if end.Epoch == modelEpochs-1 && m.cfg.Unconfirmed {
-			m.rt.Fatalf("%s was told the end before the plan was confirmed", reader)
+			m.rt.Fatalf("%s reached the end before the plan was confirmed", reader)
 		}
 		m.ends[reader] = end.Epoch
 		return end.Epoch == modelEpochs-1

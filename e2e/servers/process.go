@@ -21,24 +21,37 @@ type process struct {
 func start(cmd *exec.Cmd, output io.Writer) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err := StartTied(cmd, func(err error) {
+		p.err = err
+		close(p.done)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// StartTied starts a child that the kernel kills when this process ends, however that ends. It calls
+// ended when the child has ended, with the result of its Wait.
+func StartTied(cmd *exec.Cmd, ended func(error)) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go func() {
-		// Pdeathsig is sent when the thread ends that started the child, so this one
-		// stays until the child has ended.
+		// Pdeathsig is sent when the thread ends that started the child, as those do that enter the
+		// network of a server. So this thread stays until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			p.err = cmd.Wait()
-			close(p.done)
+			ended(cmd.Wait())
 		}
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return p, nil
+	return <-started
 }
 
 // signal sends one to the group; that nobody is left to hear it is no error.

@@ -10,11 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // Config says what is to be proved.
@@ -128,25 +129,12 @@ type process struct {
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	p := &process{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// Pdeathsig is sent when the thread ends that started the child, as those do that enter the
-		// network of a server. So this thread stays until the child has ended.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	err := servers.StartTied(cmd, func(err error) {
+		p.err = err
+		close(p.done)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return p, nil

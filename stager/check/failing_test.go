@@ -24,7 +24,7 @@ var failures = []struct {
 	{"answers 500", failing(backends.Unavailable, "the server returned HTTP 500"), "HTTP 500", backends.Unavailable, backends.Invalid},
 	{"answers 503", failing(backends.Throttled, "SlowDown (HTTP 503)"), "HTTP 503", backends.Throttled, backends.Throttled},
 	{"answers 403", failing(backends.Permission, "access denied (HTTP 403)"), "HTTP 403", backends.Permission, backends.Permission},
-	{"answers 501", failing(backends.Unsupported, "not implemented (HTTP 501)"), "HTTP 501", backends.Unsupported, backends.Invalid},
+	{"answers 501", failing(backends.Unsupported, "NotImplemented (HTTP 501)"), "HTTP 501", backends.Unsupported, backends.Invalid},
 	{"hangs", func(conformance.Op) conformance.Fault { return conformance.Hang() }, "", backends.Unavailable, backends.Invalid},
 	{"cuts the connection", failing(backends.Unavailable, "connection reset by peer"), "connection reset", backends.Unavailable, backends.Invalid},
 }
