@@ -8,16 +8,19 @@ import (
 	"strings"
 )
 
-// restartScenes are starts of stager on what a killed process left, while calls fail.
+// restartScenes are starts of stager on what a killed process left, while calls fail or power is lost.
 var restartScenes = []scene{
 	{name: "output of a killed process", prepare: prepareRestart(restartOutput, leaveCheckpoint), run: saveLeftCheckpoint, judge: judgeLeftCheckpoint},
 	{
-		name: "window of a killed process", run: runWindow, judge: judgeRestartedWindow,
+		// The machine was booted since, so that stager writes the stamp of the plan anew. It emptied
+		// the file first, and did not sync the journal: a kill or a loss of power then dropped the
+		// position.
+		name: "window of a killed process", run: runWindow, judge: judgeRestartedWindow, ordered: true,
 		prepare: func(dir string, s *stage) error {
 			if err := writeShards(dir + "/src"); err != nil {
 				return err
 			}
-			return prepareRestart(windowSpec, readSomeShards)(dir, s)
+			return errors.Join(prepareRestart(windowSpec, readSomeShards)(dir, s), s.anotherBoot(1))
 		},
 	},
 }

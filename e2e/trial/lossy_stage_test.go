@@ -52,10 +52,10 @@ func mountStage(binary, parent string, fs *lossyfs.FS) (*stage, error) {
 
 func (s *stage) close() error { return errors.Join(s.unmount(), os.RemoveAll(s.dir)) }
 
-// anotherBoot has what starts from here on see another boot of the machine.
-func (s *stage) anotherBoot() error {
+// anotherBoot has what starts from here on see the nth boot of the machine after this one.
+func (s *stage) anotherBoot(n int) error {
 	s.boot = filepath.Join(s.dir, "boot")
-	return os.WriteFile(s.boot, []byte("5ad2bd7f-7d1b-4c3b-9d5c-0a5c0f1d2e3f\n"), 0o644)
+	return os.WriteFile(s.boot, fmt.Appendf(nil, "5ad2bd7f-7d1b-4c3b-9d5c-%012d\n", n), 0o644)
 }
 
 // Write is the process's, for its log.

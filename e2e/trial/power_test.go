@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ import (
 // and nothing refuses to start. STAGER_TRIAL=full takes all states, otherwise some.
 func TestPowerLoss(t *testing.T) {
 	binary := build(t)
-	for _, sc := range lossyScenes {
+	for _, sc := range slices.Concat(lossyScenes, restartScenes) {
 		t.Run(sc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			r := record(t, binary, dir, sc)
@@ -110,7 +111,7 @@ func replay(binary, dir string, sc scene, r *lossyfs.Recording, n int, loss loss
 	}
 	s.again = true
 	if loss != lossyfs.Killed {
-		if err := s.anotherBoot(); err != nil {
+		if err := s.anotherBoot(2); err != nil {
 			return errors.Join(err, s.close())
 		}
 	}
