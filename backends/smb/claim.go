@@ -82,7 +82,11 @@ func (u *publishing) compare(share *smb2.Share) (done bool, err error) {
 	if u.Wrote(info) {
 		return true, nil
 	}
-	return false, backends.CompareVersion(u.Key, u.Opts.IfVersion, protocol{}.Version(info))
+	is := protocol{u.b}.Version(info)
+	if sameVersion(is, u.Opts.IfVersion) {
+		return false, nil
+	}
+	return false, backends.CompareVersion(u.Key, u.Opts.IfVersion, is)
 }
 
 var errClaimed = errors.New("another writer has claimed the key")

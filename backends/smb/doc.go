@@ -52,6 +52,8 @@
 // # Versions
 //
 // A version consists of size, modification time and file id, which List receives with the names.
+// Servers that report other file ids in listings than for open files get versions without them; each
+// Backend finds that out once, with three or four requests.
 // A read compares the version at its end; a long read also compares it at its start. Capabilities
 // do not promise PinnedReads: while a file is open, Samba reports an old modification time if
 // the file is changed on the server itself.

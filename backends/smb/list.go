@@ -36,7 +36,10 @@ func (p protocol) Unreachable(name string) string {
 	return checkName(name, p.b.pool.dialer.mapped)
 }
 
-func (protocol) Version(i fileshare.Info) backends.Version {
+func (p protocol) Version(i fileshare.Info) backends.Version {
+	if p.b.pool.ids.state.Load() == idsDiffer {
+		i.ID = 0
+	}
 	return backends.Version(fmt.Sprintf("%x-%x-%x", i.Size, i.ModTime.UnixNano(), i.ID))
 }
 
@@ -57,6 +60,9 @@ func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(
 		entries, err = call(ctx, s, func(share *smb2.Share) ([]fileshare.Entry, error) { return readDir(ctx, share, dir.Path, wanted) }, nil)
 		return err
 	})
+	if len(entries) > 0 {
+		p.settle(ctx, s, dir.Path)
+	}
 	return entries, err
 }
 
@@ -76,7 +82,7 @@ func (p protocol) Follow(ctx context.Context, key string, e fileshare.Entry) (fi
 
 // place identifies a directory.
 func place(key string, i fileshare.Info) string {
-	if i.ID == 0 {
+	if i.ID == 0 || i.ID == noUniqueID {
 		return key
 	}
 	return fmt.Sprintf("/%x", i.ID)

@@ -16,6 +16,7 @@ type pool struct {
 	*fileshare.Pool[*session]
 	dialer *dialer
 	far    atomic.Bool // the last new session measured a distant server
+	ids    ids
 }
 
 func newPool(d *dialer) *pool {

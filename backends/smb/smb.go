@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -117,7 +118,11 @@ func (p protocol) Stat(ctx context.Context, name string) (fileshare.Info, error)
 	if err := p.b.enter(ctx, name); err != nil {
 		return fileshare.Info{}, err
 	}
-	return statPath(ctx, s, name)
+	info, err := statPath(ctx, s, name)
+	if err == nil && name != "" {
+		p.settle(ctx, s, path.Dir(name))
+	}
+	return info, err
 }
 
 // statPath returns the attributes of a name. It opens the file, because only an open file reports

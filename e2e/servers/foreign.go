@@ -118,8 +118,8 @@ func StartImpacket(ctx context.Context) (*Foreign, error) {
 	}
 	return startForeign(ctx, "impacket", func(f *Foreign) (*exec.Cmd, error) {
 		host, port, err := net.SplitHostPort(f.Address)
-		f.env = []string{"SMB_USERNAME=trainer", "SMB_PASSWORD=stager-test"}
 		f.Dir = filepath.Join(f.temp.path, "data")
+		f.env = []string{"SMB_USERNAME=trainer", "SMB_PASSWORD=stager-test", "SMB_SERVER=" + f.Address, "SMB_DIR=" + f.Dir}
 		f.answers = takesConnections(f.Address)
 		cmd := exec.Command(python.Python, filepath.Join(python.Path, "bin", "smbserver.py"), "-smb2support", "-ip", host, "-port", port,
 			"-username", "trainer", "-password", "stager-test", "data", f.Dir)

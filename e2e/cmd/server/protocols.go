@@ -33,7 +33,7 @@ func obeying(s servers.Server, err error) (server, error) {
 type starter func(ctx context.Context, log io.Writer) (server, error)
 
 // protocols say what flags the server of each takes, and start it.
-var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp, "ftp": ftp, "git": git}
+var protocols = map[string]func(*flag.FlagSet) starter{"s3": s3, "oss": oss, "gs": gs, "az": az, "smb": smb, "nfs": nfs, "hdfs": hdfs, "http": web, "sftp": sftp, "ftp": ftp, "git": git, "foreign": foreign}
 
 // list makes a flag of words with commas between.
 func list(flags *flag.FlagSet, to *[]string, name, usage string) {
@@ -108,6 +108,11 @@ func smb(flags *flag.FlagSet) starter {
 			return obeying(servers.StartSamba(ctx, opts))
 		})
 	}
+}
+
+// foreign is an SMB server of another project.
+func foreign(*flag.FlagSet) starter {
+	return func(ctx context.Context, _ io.Writer) (server, error) { return obeying(servers.StartImpacket(ctx)) }
 }
 
 const withKerberos = "start a Kerberos server, too, for clients to log in by"
