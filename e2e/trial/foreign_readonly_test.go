@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +20,6 @@ func (w *foreignWalk) refusals() map[string]func(*testing.T) {
 		"push":          func(t *testing.T) { w.refused(t, 77, "push", w.small(t), w.url("new")) },
 		"push --commit": func(t *testing.T) { w.refused(t, 77, "push", "--commit", "--step", "5", w.small(t), w.url("ckpt")) },
 		"stager commit": w.commitRefused,
-		"prune":         w.pruneNothing,
 	}
 }
 
@@ -94,18 +92,4 @@ func (w *foreignWalk) restoreSaved(t *testing.T, source string) {
 	w.exits(t, 0, "restore", w.url("saved"), w.path("ckpt"))
 	equalTrees(t, source, w.path("ckpt"))
 	w.exits(t, 0, "checkpoints", "--verify", w.url("saved"))
-}
-
-// pruneNothing prunes checkpoints where nothing is removed, for the reason that is noted beside the
-// server. At least prune does not say that it removed a step.
-func (w *foreignWalk) pruneNothing(t *testing.T) {
-	_, log := w.exits(t, 0, "prune", "--last", "1", w.url("saved"))
-	if !strings.Contains(log, "removed steps=0") {
-		t.Errorf("the log does not say that nothing was removed:\n%s", log)
-	}
-	for _, step := range []int{5, 6} {
-		if _, err := os.Stat(filepath.Join(w.disk, "saved", fmt.Sprintf("step-%08d", step), "COMMIT.json")); err != nil {
-			t.Errorf("a step that was not removed: %v", err)
-		}
-	}
 }

@@ -240,12 +240,7 @@ func lockDir(private *os.Root, path, holder string) (*Lock, error) {
 		return nil, err
 	}
 	if !own {
-		// A directory with content is somebody's, so only an empty one is removed.
-		err := private.Remove(LockName)
-		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-			err = &NotRegularError{Private + "/" + LockName, fs.ModeDir}
-		}
-		if err != nil {
+		if err := private.RemoveAll(LockName); err != nil {
 			return nil, err
 		}
 	}
