@@ -26,7 +26,7 @@ func (p *run) check(ctx context.Context, obj backends.Object) error {
 	switch {
 	case same:
 		if err := p.record.add(obj, now.ModTime, now); err != nil {
-			return local("the record of this run", err)
+			return local("the record of this run in "+disk.Private, err)
 		}
 		p.warm(obj)
 		return nil

@@ -263,7 +263,7 @@ func (p *run) mtime(obj backends.Object) time.Time {
 // note records a published file.
 func (p *run) note(obj backends.Object, how string, now disk.State) error {
 	if err := p.record.add(obj, p.mtime(obj), now); err != nil {
-		return local("the record of this run", err)
+		return local("the record of this run in "+disk.Private, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -155,7 +155,7 @@ func (p *run) run(ctx context.Context) (err error) {
 		return local("the destination", err)
 	}
 	if p.record, err = openRecord(p.dir, p.summary.Source); err != nil {
-		return local("the record of earlier runs", err)
+		return local("the record of earlier runs in "+disk.Private, err)
 	}
 	defer p.record.close() // likewise
 	if p.todo, err = newSpool(p.dir); err != nil {
@@ -180,7 +180,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	found, err := p.list(ctx, left)
 	if err == nil && (found.files+found.unknown > 0 || p.record.pending) {
 		if err = p.record.begin(); err != nil {
-			err = local("the record of this run", err)
+			err = local("the record of this run in "+disk.Private, err)
 		}
 	}
 	if err != nil {
@@ -222,7 +222,7 @@ func (p *run) syncAll() error {
 		return local("the destination", err)
 	}
 	if err := p.record.synced(); err != nil {
-		return local("the record of this run", err)
+		return local("the record of this run in "+disk.Private, err)
 	}
 	return nil
 }

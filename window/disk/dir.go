@@ -240,7 +240,12 @@ func lockDir(private *os.Root, path, holder string) (*Lock, error) {
 		return nil, err
 	}
 	if !own {
-		if err := private.RemoveAll(LockName); err != nil {
+		// A directory with content is somebody's, so only an empty one is removed.
+		err := private.Remove(LockName)
+		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+			err = &NotRegularError{Private + "/" + LockName, fs.ModeDir}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

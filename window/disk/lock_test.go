@@ -118,3 +118,40 @@ func TestLockRejectsLinksAndPipes(t *testing.T) {
 		t.Errorf("the file behind the link holds %q (%v), want what was there", text, err)
 	}
 }
+
+// A directory in the place of a lock was removed with all that was in it.
+func TestForeignDirectoryInPlaceOfAFileIsKept(t *testing.T) {
+	for name, use := range map[string]func(dir string, root *os.Root) error{
+		LockName: func(dir string, _ *os.Root) error {
+			d, err := Open(dir, "one")
+			if err == nil {
+				err = d.Close()
+			}
+			return err
+		},
+		"lock": func(_ string, root *os.Root) error {
+			_, err := AcquireFile(root, Private+"/lock")
+			return err
+		},
+		"own": func(_ string, root *os.Root) error {
+			_, err := OpenOwn(root, Private+"/own", os.O_RDWR, 0o600)
+			return err
+		},
+		"small": func(_ string, root *os.Root) error {
+			return ReplaceSmall(root, Private+"/small", []byte("x"), 0o600, false)
+		},
+	} {
+		root, _ := lockable(t)
+		precious := filepath.Join(root.Name(), Private, name, "precious")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(precious), 0o755), os.WriteFile(precious, []byte("mine"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		var odd *NotRegularError
+		if err := use(root.Name(), root); !errors.As(err, &odd) || odd.Path != Private+"/"+name {
+			t.Errorf("%s: got %v, want a NotRegularError with its path", name, err)
+		}
+		if text, err := os.ReadFile(precious); string(text) != "mine" {
+			t.Errorf("%s: the file in the directory is %q (%v), want it unchanged", name, text, err)
+		}
+	}
+}

@@ -129,6 +129,9 @@ func openOwnAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*o
 		if err == nil {
 			err = removeAt(dir, base)
 		}
+		if errors.As(err, &odd) {
+			odd.Path = name
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -144,14 +147,18 @@ func isOwn(file *os.File) (bool, error) {
 	return st.Nlink <= 1, nil
 }
 
-// removeAt removes an object, including an empty directory. A missing name is not an error.
+// removeAt removes an object, including an empty directory. A missing name is not an error. A
+// directory with content is a *NotRegularError.
 func removeAt(dir *os.File, base string) error {
 	err := retryErr(func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) })
 	if errors.Is(err, unix.EISDIR) {
 		err = retryErr(func() error { return unix.Unlinkat(int(dir.Fd()), base, unix.AT_REMOVEDIR) })
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return nil
+	case errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST):
+		return &NotRegularError{base, fs.ModeDir}
 	}
 	return &fs.PathError{Op: "remove", Path: base, Err: err}
 }
@@ -238,6 +245,9 @@ func (r *Replacing) CommitNew() error {
 }
 
 func (r *Replacing) committed(err error) error {
+	if errors.Is(err, unix.EISDIR) {
+		return &NotRegularError{r.name, fs.ModeDir}
+	}
 	if err != nil {
 		return &fs.PathError{Op: "replace", Path: r.name, Err: err}
 	}
