@@ -94,8 +94,15 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %v", e.Op, where, e.Err)
 }
 
-// printable quotes keys that contain unprintable characters.
+// mostPrinted is the length of keys that are printed whole: the longest that object stores accept.
+const mostPrinted = 1024
+
+// printable quotes keys that contain unprintable characters, and shortens keys that are too long for
+// a message.
 func printable(key string) string {
+	if len(key) > mostPrinted {
+		return fmt.Sprintf("%.100q… (%d bytes)", key, len(key))
+	}
 	if q := fmt.Sprintf("%q", key); q[1:len(q)-1] != key {
 		return q
 	}

@@ -67,21 +67,49 @@ type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
-// longest returns the length of the longest key that the store accepts, up to a limit.
+// longest returns the length of the longest key that the store accepts, up to a limit; 0 if the store
+// fails requests whatever the key is.
 func (r *run) longest(limit int, key func(n int) string) int {
 	works, fails := 0, limit+1
 	for try := limit; fails-works > 1 && r.ctx.Err() == nil; try = (works + fails) / 2 {
-		k := key(try)
-		_, err := r.scratch.PutBytes(r.ctx, k, nil, backends.CreateOptions{})
-		if err == nil {
-			_, err = r.scratch.Stat(r.ctx, k)
-		}
-		if err != nil {
+		switch err := r.accepts(key(try)); {
+		case err == nil:
+			works = try
+		case backends.KindOf(err).Retryable():
+			return 0
+		default:
 			fails = try
-			continue
 		}
-		works = try
-		_ = r.scratch.Delete(r.ctx, k) // the whole scratch directory is removed later
 	}
 	return works
+}
+
+// accepts returns nil if the store accepts a key, and an error that is not retryable if it does not.
+// Some servers return HTTP 500 for a name that is too long for their file system, so patience would
+// be in vain: the store accepts short names at the same time.
+func (r *run) accepts(key string) error {
+	once := r.scratch.Impatient(1)
+	err := r.keeps(once, key)
+	if !backends.KindOf(err).Retryable() {
+		return err
+	}
+	if err := r.keeps(r.scratch, "short"); err != nil {
+		return err
+	}
+	if err = r.keeps(once, key); err != nil {
+		err = backends.Errorf(backends.Invalid, "create", "", "%w", err)
+	}
+	return err
+}
+
+// keeps writes an empty object and looks it up.
+func (r *run) keeps(store *backends.Store, key string) error {
+	_, err := store.PutBytes(r.ctx, key, nil, backends.CreateOptions{})
+	if err == nil {
+		_, err = store.Stat(r.ctx, key)
+	}
+	if err == nil {
+		_ = store.Delete(r.ctx, key) // the whole scratch directory is removed later
+	}
+	return err
 }

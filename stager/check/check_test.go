@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -445,4 +447,52 @@ func TestStoreFailsOneRequestForever(t *testing.T) {
 			t.Errorf("the log names the failure %d times, want each request that fails and that it goes on:\n%s", got, &log)
 		}
 	})
+}
+
+// strict is a store that answers long names with an error of a server.
+type strict struct {
+	backends.Backend
+	kind backends.Kind
+	busy int // requests that are throttled first
+}
+
+func (s *strict) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	if len(path.Base(key)) > 255 {
+		return nil, backends.Errorf(s.kind, "create", key, "File name too long (HTTP 500)")
+	}
+	if strings.HasSuffix(key, "/short") && s.busy > 0 {
+		s.busy--
+		return nil, backends.Errorf(backends.Throttled, "create", key, "SlowDown (HTTP 503)")
+	}
+	return s.Backend.Create(ctx, key, opts)
+}
+
+// A server that answers 500 to names that are too long for its file system was asked for each length
+// for as long as a store may be away, a hundred seconds in all, and each name of 1,024 bytes and key
+// of 4,096 was logged.
+func TestLongestNameTakesNoTimeAtAServerThatFailsLongNames(t *testing.T) {
+	for _, kind := range []backends.Kind{backends.Unavailable, backends.Throttled, backends.Invalid} {
+		for _, busy := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%v/busy=%d", kind, busy), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &strict{kind: kind, busy: busy}
+					var began time.Time
+					r, left, err := try(t.Context(), t, Config{Progress: func(now string) {
+						switch {
+						case now == "looking for the longest name":
+							began = time.Now()
+						case !began.IsZero():
+							if took := time.Since(began); took > 10*time.Second {
+								t.Errorf("got %v for the search, want no time", took)
+							}
+							began = time.Time{}
+						}
+					}}, func(b backends.Backend) backends.Backend { store.Backend = slow().Wrap(b); return store })
+					if err != nil || r.Capabilities.LongestName != 255 || r.Capabilities.LongestKey != MostKey || len(left) > 0 {
+						t.Errorf("got %d and %d, %v, %q is left; want 255 and %d", r.Capabilities.LongestName, r.Capabilities.LongestKey, err, left, MostKey)
+					}
+				})
+			})
+		}
+	}
 }
