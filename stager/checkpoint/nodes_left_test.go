@@ -120,3 +120,30 @@ func TestMissingNodesAndAbandonedCheckpointsAreCounted(t *testing.T) {
 		check("node 1 has left before step 3", 0, 1)
 	})
 }
+
+// A node left the job while its heartbeat was in flight, and recorded nothing. The others waited for
+// its part until their grace period was over.
+func TestNodeLeavesDuringItsHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		beats := make(chan struct{})
+		slow := &hooked{Backend: b, onCreate: func(key string) {
+			if strings.HasSuffix(key, "members/000001.json") {
+				select {
+				case beats <- struct{}{}:
+				default:
+				}
+				time.Sleep(time.Second)
+			}
+		}}
+		g := savedGang(t, slow, 2)
+		<-beats
+		g.leave(1)
+		g.saveOn(0, g.dirs[0], "2")
+		within, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := g.us[0].Drain(within, Exit{}); err == nil || within.Err() != nil || !strings.Contains(err.Error(), "has left the job") {
+			t.Errorf("got %v, want at once that node 1 has left the job", err)
+		}
+	})
+}

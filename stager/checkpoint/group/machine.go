@@ -325,8 +325,10 @@ func (m *Machine) Announced() []Announcement {
 	return known
 }
 
-// HasLeft reports whether Leave is done.
-func (m *Machine) HasLeft() bool { return m.member.phase == memberLeft }
+// HasLeft reports whether Leave is done: this member has recorded that it left, or is not to do so.
+func (m *Machine) HasLeft() bool {
+	return m.member.phase == memberLeft || m.member.phase == memberRefused || m.member.phase == memberFenced
+}
 
 // Step processes an event and returns the resulting actions. An event that does not match a
 // pending task has no effect.

@@ -14,6 +14,7 @@ type membership struct {
 	watched Member // a record of another job that may be dead
 	after   bool   // the watched record was seen a lease time ago
 	joined  bool   // this process was registered
+	leaves  bool   // it leaves; Left is recorded as soon as the version of the record is known
 }
 
 type memberPhase uint8
@@ -75,7 +76,14 @@ func (m *Machine) memberAnswered(e Event) {
 			m.readMember()
 		}
 	case memberLeaving:
-		m.member.phase = memberLeft
+		switch e.Outcome {
+		case OK:
+			m.member.phase = memberLeft
+		case Unavailable:
+			m.retryMember()
+		default:
+			m.readMember()
+		}
 	}
 }
 
@@ -120,11 +128,14 @@ func (m *Machine) decide(rec Member, version string) {
 	switch {
 	case same && rec.Boot == m.cfg.Boot: // of this process, or of one before its restart
 		m.member.beat, m.member.former = rec.Beat, rec.Former
-		if rec.State == Left { // others must not give up what this node will bring
+		switch {
+		case rec.State != Left:
+			m.registered(version)
+		case m.member.leaves:
+			m.member.phase = memberLeft
+		default: // others must not give up what this node will bring
 			m.writeMember(memberWrite, version, "")
-			return
 		}
-		m.registered(version)
 	case same && slices.Contains(rec.Former, m.cfg.Boot), m.member.joined:
 		if m.on(1) {
 			m.member.phase = memberFenced
@@ -160,6 +171,10 @@ func (m *Machine) replaceMember(rec Member, version string) {
 func (m *Machine) registered(version string) {
 	first := !m.member.joined
 	m.member.version, m.member.joined, m.member.phase = version, true, memberBeating
+	if m.member.leaves {
+		m.writeMember(memberLeaving, version, Left)
+		return
+	}
 	m.wait(ofMember, m.cfg.Beat)
 	if first {
 		m.report(Report{Topic: Registered})
@@ -179,13 +194,20 @@ func (m *Machine) memberFired() {
 	}
 }
 
-// leave records that this member exited in order.
+// leave records that this member exited in order. While the version of its record is not known,
+// because a heartbeat is in flight or its result is in doubt, registered records it later.
 func (m *Machine) leave() {
-	switch {
-	case m.member.phase == memberBeating:
+	m.member.leaves = true
+	switch m.member.phase {
+	case memberBeating:
 		m.writeMember(memberLeaving, m.member.version, Left)
-	case m.member.phase != memberRefused && m.member.phase != memberFenced:
-		m.member.phase = memberLeft // a record in doubt stops changing by itself
+	case memberAgain:
+		m.readMember()
+	case memberRefused, memberFenced, memberLeaving:
+	default:
+		if !m.member.joined {
+			m.member.phase = memberLeft // others see that the record does not change
+		}
 	}
 }
 
