@@ -33,6 +33,10 @@ const (
 	several = 4
 	// worthwhile is the factor by which the page cache must be faster than the device.
 	worthwhile = 1.05
+	// A file that several streams write begins in the cache if the device is unknown, for
+	// probeFor. That is just less than the tenth of a second for which throttled devices pass data
+	// at once.
+	probeFor = 95 * time.Millisecond
 	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon.
 	judgeSoon = 50 * time.Millisecond
 	tooSlow   = 0.75
@@ -65,22 +69,27 @@ const (
 // they queue at the device, the excess goes to the page cache ("spilling"), as far as it has room,
 // and the device writes as much of that as it can. A write that would soon finish directly stays
 // direct. A file that several streams write at once goes to the cache as a whole,
-// because file systems serialize direct and cached writes to the same file.
+// because file systems serialize direct and cached writes to the same file. For the same reason
+// such a file begins in the cache if the device is unknown: while direct writes to it stall,
+// no other way is open. If the device keeps up, it is direct from then on.
 type chooser struct {
 	room func() (memory.Room, error)
 	// starting is held by the one goroutine that makes the kernel start writeback.
 	starting sync.Mutex
 
-	mu      sync.Mutex // guards all fields below
-	spill   bool
-	changes int64   // number of switches between the modes
-	cached  int64   // bytes written to the page cache
-	device  float64 // bytes per second of direct writes
-	steady  float64 // the same while they queued
-	cache   float64 // bytes per second of all writes while spilling
-	retryAt time.Time
-	wait    time.Duration // the next back-off
-	files   int           // number of open files
+	mu       sync.Mutex // guards all fields below
+	spill    bool
+	probe    bool    // the device is unknown, and cached writes of a shared file measure it
+	pending  int64   // bytes that waited for disks when the probe began
+	settling bool    // the device still writes what the page cache had
+	changes  int64   // number of switches between the modes
+	cached   int64   // bytes written to the page cache
+	device   float64 // bytes per second of direct writes
+	steady   float64 // the same while they queued
+	cache    float64 // bytes per second of all writes while spilling
+	retryAt  time.Time
+	wait     time.Duration // the next back-off
+	files    int           // number of open files
 	// While the cache is full, writes of shared files are direct. The room is not checked for each
 	// of them, so that a file does not switch modes for a little free room.
 	fullTill time.Time
@@ -136,6 +145,10 @@ func (c *chooser) begin(n int, shared bool) way {
 		now := time.Now()
 		c.advance(now)
 		c.evaluate(now, c.files <= 1 && !shared)
+		if shared && c.untried() && c.ample(now) {
+			c.switchTo(now, true)
+			c.probe, c.pending = true, c.now.Pending
+		}
 		if !c.spill {
 			if !shared && c.stalled(now) && c.ample(now) {
 				c.now.Free -= int64(n)
@@ -220,7 +233,11 @@ func (c *chooser) soon(n int) bool {
 func (c *chooser) start(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.spill || c.now.Flush >= feed {
+	most := int64(feed)
+	if c.probe {
+		most = flushing
+	}
+	if !c.spill || c.now.Flush >= most {
 		return false
 	}
 	c.now.Flush += int64(n)
@@ -253,7 +270,7 @@ func (c *chooser) restart(now time.Time) {
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
 	if c.spill {
-		if took >= judgeEvery || took >= judgeSoon && c.hopeless(took) {
+		if took >= judgeEvery || c.probe && took >= probeFor || took >= judgeSoon && c.hopeless(took) {
 			c.judge(now, took)
 			c.restart(now)
 		}
@@ -262,12 +279,16 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 	if took < evaluateEvery {
 		return
 	}
+	if c.settling {
+		c.settling = false
+		c.restart(now)
+		return
+	}
 	slow := c.slow(took, single)
 	c.learn(c.moved[past], took, slow)
 	if slow && float64(c.seenSlow) >= slowShare*float64(c.seen) {
 		if c.look(now); c.retry(now) && !c.unknown && c.now.Free >= leastRoom {
-			c.spill, c.accepted = true, 0
-			c.changes++
+			c.switchTo(now, true)
 		}
 	}
 	c.restart(now)
@@ -321,6 +342,15 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	if c.busy.Seconds() >= busyShare*took.Seconds() && c.moved[past] > c.moved[through] {
 		c.learn(c.moved[past], took, true)
 	}
+	if c.probe {
+		c.probe = false
+		behind := c.now.Pending - c.pending
+		if behind < keptUp {
+			c.leave(now, 0)
+			return
+		}
+		c.learn(max(0, c.moved[past]+c.moved[through]-behind), took, true)
+	}
 	switch {
 	case c.idle > took/2: // nothing arrives
 		c.leave(now, 0)
@@ -351,10 +381,20 @@ func (c *chooser) accept() {
 	}
 }
 
+// untried reports whether nothing is known of the device.
+func (c *chooser) untried() bool { return c.seen == 0 && c.changes == 0 }
+
 // leave returns to direct writes for at least that time.
 func (c *chooser) leave(now time.Time, atLeast time.Duration) {
+	c.switchTo(now, false)
+	c.retryAt = now.Add(atLeast)
+}
+
+// switchTo changes the mode and resets the figures.
+func (c *chooser) switchTo(now time.Time, spill bool) {
 	c.changes++
-	c.spill, c.retryAt = false, now.Add(atLeast)
+	c.spill, c.accepted = spill, 0
+	c.settling = !spill
 	c.restart(now)
 }
 

@@ -1,12 +1,15 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/window/disk/memory"
 )
@@ -67,7 +70,12 @@ type fakeMachine struct {
 	flush      int64
 	unknown    bool
 	group      bool
+	// A file system lets direct writes to a file run side by side, and cached ones alone.
+	inode *semaphore.Weighted // of the one file; nil for one stream to a file
 }
+
+// manyStreams is more than a test has.
+const manyStreams = 1 << 10
 
 func (m *fakeMachine) room() (memory.Room, error) {
 	m.mu.Lock()
@@ -98,6 +106,11 @@ func (m *fakeMachine) backgroundLocked() {
 }
 
 func (m *fakeMachine) write(c *chooser, w way, n int) {
+	if m.inode != nil {
+		weight := map[way]int64{past: 1, through: manyStreams}[w]
+		m.inode.Acquire(context.Background(), weight) //nolint:errcheck // it waits without end
+		defer m.inode.Release(weight)
+	}
 	if w == past {
 		m.mu.Lock()
 		at := m.device.add(n)
@@ -157,7 +170,7 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 	start := time.Now()
 	files := streams
 	if shared {
-		files = 1
+		files, m.inode = 1, semaphore.NewWeighted(manyStreams)
 	}
 	if c != nil {
 		c.open(files)
@@ -263,8 +276,12 @@ func TestChooserLosesLittleInShortTransfers(t *testing.T) {
 	for _, to := range []struct {
 		pulse          time.Duration
 		device, copies float64 // GB/s
-	}{{tenth, 0.2, 8}, {tenth, 0.5, 8}, {tenth, 2, 2}, {0, 2, 2}} {
-		for _, streams := range []int{8, 32} {
+	}{{tenth, 0.2, 8}, {tenth, 0.5, 8}, {tenth, 1, 8}, {tenth, 2, 2}, {0, 2, 2}} {
+		for i, streams := range []int{8, 32, 8, 32} {
+			shared, bytes := i >= 2, int64(512<<20)
+			if shared { // the device is measured with the first of them, in the cache
+				bytes = 1 << 30
+			}
 			synctest.Test(t, func(t *testing.T) {
 				move := func(how Write) (time.Duration, *chooser) {
 					m := newFakeMachine(to.device, 2.5, 2<<30)
@@ -273,15 +290,15 @@ func TestChooserLosesLittleInShortTransfers(t *testing.T) {
 					if how == WriteAuto {
 						c = newChooser(m.room)
 					}
-					return m.move(c, how, streams, false, 512<<20).written, c
+					return m.move(c, how, streams, shared, bytes).written, c
 				}
 				direct, _ := move(WriteDirect)
 				buffered, _ := move(WriteBuffered)
 				best := min(direct, buffered)
 				got, c := move(WriteAuto)
 				if ratio := best.Seconds() / got.Seconds(); ratio < 0.87 {
-					t.Errorf("%d streams, device %v GB/s in pulses of %v, copies %v GB/s: %v, want 0.87 × the better way's %v at least (got %.2f), %d MiB cached in %d changes",
-						streams, to.device, to.pulse, to.copies, got, best, ratio, c.cached>>20, c.changes)
+					t.Errorf("%d streams, shared %v, device %v GB/s in pulses of %v, copies %v GB/s: %v, want 0.87 × the better way's %v at least (got %.2f), %d MiB cached in %d changes",
+						streams, shared, to.device, to.pulse, to.copies, got, best, ratio, c.cached>>20, c.changes)
 				}
 			})
 		}
@@ -307,6 +324,9 @@ func TestChooserKeepsToDirectWrites(t *testing.T) {
 	}
 }
 
+// mostProbed is what a device takes in probeFor, and a bit.
+const mostProbed = 256 << 20
+
 func TestChooserFollowsTheDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, start := newFakeMachine(0, 2, 8<<30), time.Now()
@@ -319,8 +339,8 @@ func TestChooserFollowsTheDevice(t *testing.T) {
 		}
 		c := newChooser(m.room)
 		m.move(c, WriteAuto, 8, true, 1<<30)
-		if c.cached != 0 {
-			t.Errorf("%d bytes went to the page cache while the device was fast, want none", c.cached)
+		if c.cached > mostProbed {
+			t.Errorf("%d bytes went to the page cache while the device was fast, want %d at most, to find that out", c.cached, mostProbed)
 		}
 		time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
 		m.move(c, WriteAuto, 8, true, 1<<30)
