@@ -2,8 +2,10 @@
 
 import collections
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 from unittest import mock
@@ -139,6 +141,55 @@ class Loader(Case):
                 stager.torch._ask(end, os.getppid(), 1, 0)
         with self.assertRaisesRegex(stager.UnreachableError, "has ended"):
             stager.torch._ask(mock.Mock(**{"poll.return_value": False}), -1, 1, 0)
+
+
+class Waiting(Fake):
+    """A daemon that has no shard yet."""
+
+    def __init__(self, *args):
+        self.asked, self.closing = threading.Event(), threading.Event()
+        super().__init__(*args)
+
+    def answer(self, method, path, body):
+        if "/lease?" not in path:
+            return super().answer(method, path, body)
+        self.asked.set()
+        self.closing.wait(0.1)
+        return 204, None
+
+    def handle_error(self, *_):
+        pass  # who asked was killed
+
+
+TRAINER = """
+import sys
+import stager.torch
+
+for _ in stager.torch.loader(stager.torch.SampleDataset("train", socket=sys.argv[1]), num_workers=2):
+    pass
+"""
+
+
+class Orphans(Case):
+    def test_workers_of_a_killed_trainer_end_and_lease_nothing(self):
+        # Workers that waited for a shard when their trainer got a SIGKILL went on waiting for minutes, and leased
+        # from the next daemon at that socket, whose shards nobody used.
+        path = os.path.join(self.dir, "s.sock")
+        first = Waiting(path)
+        trainer = subprocess.Popen([sys.executable, "-c", TRAINER, path], stdout=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+        self.addCleanup(trainer.stdout.close)
+        self.addCleanup(trainer.kill)
+        self.assertTrue(first.asked.wait(300), "no worker asks for a shard")
+        trainer.kill()
+        first.closing.set()
+        first.shutdown()
+        first.server_close()
+        os.remove(path)
+        second = Fake(path, [lines(self.dir, f"{n}.jsonl", 3) for n in range(4)])
+        self.addCleanup(second.server_close)
+        self.addCleanup(second.shutdown)
+        trainer.communicate(timeout=120)  # the workers have its standard output, too
+        self.assertEqual((second.leased, len(second.waiting)), ({}, 4))
 
 
 class HuggingFace(Case):
