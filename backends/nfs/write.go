@@ -3,6 +3,7 @@ package nfs
 import (
 	"context"
 	"errors"
+	"io"
 	"path"
 	"sync"
 
@@ -90,20 +91,33 @@ func (f *tempFile) Err() error {
 	return nil
 }
 
-// WriteAt writes p. The server may take less of it in one request.
-func (f *tempFile) WriteAt(ctx context.Context, p []byte, off int64) (n int, err error) {
-	for n < len(p) {
-		took, v, err := f.File.WriteAt(ctx, off+int64(n), len(p)-n, func(to []byte) error {
-			copy(to, p[n:])
-			return nil
-		})
-		if err != nil {
-			return n, err
+func (f *tempFile) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
+	return f.write(ctx, off, len(p), func(to []byte, at int) error {
+		copy(to, p[at:])
+		return nil
+	})
+}
+
+func (f *tempFile) WriteFrom(ctx context.Context, off int64, src io.ReaderAt, from int64, n int) (int, error) {
+	return f.write(ctx, off, n, func(to []byte, at int) error {
+		if got, err := src.ReadAt(to, from+int64(at)); got < len(to) {
+			return &backends.LocalError{Err: err}
 		}
-		n += took
+		return nil
+	})
+}
+
+// write writes n bytes. The server may take fewer of them in one request. fill copies those from at on.
+func (f *tempFile) write(ctx context.Context, off int64, n int, fill func(to []byte, at int) error) (done int, err error) {
+	for done < n {
+		took, v, err := f.File.WriteAt(ctx, off+int64(done), n-done, func(to []byte) error { return fill(to, done) })
+		if err != nil {
+			return done, err
+		}
+		done += took
 		f.saw(v)
 	}
-	return n, nil
+	return done, nil
 }
 
 // Reopen uses the same open file, which outlives a restart of the server.

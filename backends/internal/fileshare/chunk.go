@@ -87,11 +87,11 @@ func (c *chunk) read(f File) {
 	}()
 }
 
-// write starts to write the chunk in the background.
-func (c *chunk) write(ctx context.Context, f TempFile) {
+// run starts a write in the background.
+func (c *chunk) run(write func() (int, error)) {
 	go func() {
 		defer close(c.ready)
-		c.n, c.err = f.WriteAt(ctx, c.buf, c.off)
+		c.n, c.err = write()
 	}()
 }
 
@@ -118,7 +118,11 @@ func (f *flight) add(ctx context.Context, off, size int64) (*chunk, error) {
 }
 
 func (f *flight) start(ctx context.Context, c *chunk, file TempFile) {
-	c.write(ctx, file)
+	f.run(c, func() (int, error) { return file.WriteAt(ctx, c.buf, c.off) })
+}
+
+func (f *flight) run(c *chunk, write func() (int, error)) {
+	c.run(write)
 	f.chunks = append(f.chunks, c)
 }
 

@@ -149,9 +149,16 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 	}
 	defer done()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	f := flight{u: w.Upload}
 	defer f.drop()
+	defer cancel()
+	if direct, ok := file.(SourceWriter); ok {
+		if err := f.writeFrom(ctx, cancel, direct, off, src); err != nil {
+			return err
+		}
+		w.wrote(off, src, file)
+		return nil
+	}
 	for at := int64(0); at < src.Size(); {
 		c, err := f.add(ctx, off+at, min(int64(w.share.config.ChunkSize), src.Size()-at))
 		if err != nil {
@@ -168,10 +175,34 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 	if err := f.awaitAll(ctx); err != nil {
 		return err
 	}
+	w.wrote(off, src, file)
+	return nil
+}
+
+func (w *partWriter) wrote(off int64, src *io.SectionReader, file TempFile) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.have[off] = part{src, file}
-	return nil
+}
+
+// writeFrom writes a part without buffers. When it returns, nothing reads src any more.
+func (f *flight) writeFrom(ctx context.Context, cancel func(), file SourceWriter, off int64, src *io.SectionReader) (err error) {
+	for at := int64(0); at < src.Size() && err == nil; {
+		n := min(int64(f.u.share.config.ChunkSize), src.Size()-at)
+		var c *chunk
+		if c, err = f.add(ctx, off+at, 0); err == nil {
+			f.run(c, func() (int, error) { return file.WriteFrom(ctx, c.off, src, c.off-off, int(n)) })
+			at += n
+		}
+	}
+	if err == nil {
+		err = f.awaitAll(ctx)
+	}
+	cancel()
+	for _, c := range f.chunks {
+		<-c.ready
+	}
+	return err
 }
 
 // openPart returns the file for a part, and what to call after the part is written.
