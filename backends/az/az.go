@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 const (
@@ -65,6 +66,7 @@ func (s *store) blob(ctx context.Context, key string) (*blockblob.Client, error)
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		last := ""
+		var markers objectstore.Markers
 		for item, err := range s.items(ctx, prefix, false) {
 			if err != nil {
 				yield(backends.Object{}, s.explain("list", prefix, err))
@@ -77,10 +79,15 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 				return
 			}
 			last = obj.Key
+			if obj.Size == 0 && (meta(item.Metadata, metaDirectory) == "true" || strings.HasSuffix(obj.Key, "/")) {
+				markers.Add(strings.TrimSuffix(obj.Key, "/") + "/")
+			}
+			markers.Next(ctx, obj.Key)
 			if !hidden(item.Metadata, obj.Size) && !yield(obj, nil) {
 				return
 			}
 		}
+		markers.End(ctx)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // partSize is large enough that the overhead of a request becomes negligible.
@@ -141,6 +142,7 @@ func (b *bucket) page(ctx context.Context, prefix, glob, token string) (items []
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		last, token := "", ""
+		var markers objectstore.Markers
 		for {
 			items, next, err := b.page(ctx, prefix, "", token)
 			if err != nil {
@@ -155,14 +157,22 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 					return
 				}
 				last = obj.Key
-				if obj.Size == 0 && strings.HasSuffix(obj.Key, "/") || isTemporary(obj.Key) {
-					continue // a directory marker, or an upload that is not published
+				if isTemporary(obj.Key) {
+					continue // an upload that is not published
+				}
+				marker := obj.Size == 0 && strings.HasSuffix(obj.Key, "/")
+				if marker {
+					markers.Add(obj.Key)
+				}
+				if markers.Next(ctx, obj.Key); marker {
+					continue
 				}
 				if !yield(obj, nil) {
 					return
 				}
 			}
 			if token = next; token == "" {
+				markers.End(ctx)
 				return
 			}
 		}

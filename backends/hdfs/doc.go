@@ -28,8 +28,8 @@
 // begin with .stager-tmp- and directories named .stager are not objects. Delete also removes
 // directories that become empty, but never that of the URL.
 //
-// A file that is being written is not an object yet. Listings omit it while it is empty, and log
-// that. A listing cannot recognize such a file once it has full blocks; reading its beginning
+// A file that is being written is not an object yet. Listings skip it while it is empty, and
+// log that. A listing cannot recognize such a file once it has full blocks; reading its beginning
 // then fails with kind Changed. An append that starts during a read does not affect the read: the
 // existing bytes do not change.
 //

@@ -95,7 +95,14 @@ func (l *lister) wanted(key string, st *hdfs.FileStatus) bool {
 	if isDir(st) {
 		return strings.HasPrefix(key+"/", l.prefix) || strings.HasPrefix(l.prefix, key+"/")
 	}
-	return st.GetFileType() == isFile && strings.HasPrefix(key, l.prefix)
+	if !strings.HasPrefix(key, l.prefix) {
+		return false
+	}
+	if st.GetFileType() != isFile {
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a symbolic link"})
+		return false
+	}
+	return true
 }
 
 // drain yields the entries that are next in key order.
@@ -142,9 +149,12 @@ func (l *lister) stillEmpty(key string) (open bool, err error) {
 		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Vanished: true})
 		return true, nil
 	}
-	if open && !l.reported {
-		l.reported = true
-		l.store.log.Warn("skipping files that are being written", "first", key)
+	if open {
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file that is being written, and empty so far"})
+		if !l.reported {
+			l.reported = true
+			l.store.log.Warn("skipping files that are being written", "first", key)
+		}
 	}
 	return open, err
 }

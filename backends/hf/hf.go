@@ -220,8 +220,12 @@ func (r *repo) tree(ctx context.Context, prefix string) (objects []backends.Obje
 		}
 		backends.Moved(ctx)
 		for _, i := range page {
-			if i.Type == "file" && strings.HasPrefix(i.Path, prefix) {
+			switch {
+			case !strings.HasPrefix(i.Path, prefix) || i.Type == "directory":
+			case i.Type == "file":
 				objects = append(objects, i.object())
+			default:
+				backends.Skip(ctx, backends.Skipped{Key: i.Path, What: "neither a file nor a directory"})
 			}
 		}
 		next := nextPage(header, at)

@@ -103,9 +103,15 @@ func (s *site) crawl(ctx context.Context, dir, prefix string, depth int, key fun
 		if depth == 0 && backends.KindOf(err) == backends.NotExist {
 			return true
 		}
+		if backends.KindOf(err) == backends.NotExist {
+			return other(found{skipped: backends.Skipped{Key: dir, What: "a directory that the server no longer has", Vanished: true}})
+		}
 		return other(found{err: err})
 	}
 	if !other(found{}) { // the server responds
+		return false
+	}
+	if depth > 0 && len(in.names)+len(in.skipped) == 0 && !other(found{skipped: backends.Skipped{Key: dir, What: "a directory without files"}}) {
 		return false
 	}
 	for _, skipped := range in.skipped {

@@ -30,7 +30,11 @@ func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(
 	for range 3 {
 		entries = nil
 		err = p.s.tree.ReadDir(ctx, dir.At, func(e remote.Entry) error {
-			if e.Name != "." && e.Name != ".." && wanted(e.Name) {
+			switch {
+			case e.Name == "." || e.Name == ".." || !wanted(e.Name):
+			case e.Gone:
+				backends.Skip(ctx, backends.Skipped{Key: path.Join(dir.Path, e.Name), What: "a file", Vanished: true})
+			default:
 				entries = append(entries, fileshare.Entry{Name: e.Name, Info: attributes(e.Attr), At: path.Join(dir.At, e.Name)})
 			}
 			return nil

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
@@ -261,4 +262,21 @@ func FuzzHostileNames(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A file that was removed while the server read its directory was left out in silence, so that a
+// prefetch without it succeeded.
+func TestListingNamesAFileThatVanished(t *testing.T) {
+	s := bareShare(&fake{entries: []remote.Entry{
+		{Name: "a", Attr: remote.Attr{Type: remote.Regular}}, {Name: "gone", Gone: true}, {Name: "x-gone", Gone: true},
+	}}, "data", 4)
+	var got []backends.Skipped
+	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got = append(got, s) })
+	entries, err := protocol{s}.ReadDir(ctx, fileshare.Place{Path: "dir", At: "data/dir"}, func(name string) bool { return name != "x-gone" })
+	if err != nil || len(entries) != 1 || entries[0].Name != "a" {
+		t.Errorf("got %v, %v; want the file that is there", entries, err)
+	}
+	if want := []backends.Skipped{{Key: "dir/gone", What: "a file", Vanished: true}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

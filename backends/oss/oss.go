@@ -15,6 +15,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // partSize is large enough that the overhead of a request becomes negligible.
@@ -99,6 +100,7 @@ func (b *bucket) versioning(ctx context.Context) (status string, err error) {
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		last, token := "", ""
+		var markers objectstore.Markers
 		for {
 			page, err := b.page(ctx, prefix, token)
 			if err != nil {
@@ -113,8 +115,12 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 					return
 				}
 				last = entry.Key
-				if entry.Size == 0 && strings.HasSuffix(entry.Key, "/") {
-					continue // a directory marker of a graphical tool
+				marker := entry.Size == 0 && strings.HasSuffix(entry.Key, "/") // of a graphical tool
+				if marker {
+					markers.Add(entry.Key)
+				}
+				if markers.Next(ctx, entry.Key); marker {
+					continue
 				}
 				if backends.IsClaim(entry.Key) {
 					continue
@@ -124,6 +130,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				}
 			}
 			if !page.IsTruncated {
+				markers.End(ctx)
 				return
 			}
 			if page.NextContinuationToken == "" || page.NextContinuationToken == token {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // List requests page after page, each after the previous one was consumed. Servers that walk a tree
@@ -28,6 +29,9 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				err = l.unordered("")
 			}
 		}
+		if err == nil && !l.stopped {
+			l.markers.End(ctx)
+		}
 		if err != nil && !l.stopped {
 			yield(backends.Object{}, b.explain("list", prefix, err))
 		}
@@ -46,6 +50,7 @@ type lister struct {
 	again   int    // how many of them have not been listed again yet
 	stopped bool   // the consumer stopped
 	buf     []byte
+	markers objectstore.Markers
 }
 
 // flat lists all keys page by page. If a page is out of order it returns early with directories
@@ -148,7 +153,12 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 // directory markers of graphical tools or gateways, whatever their size. Those of s3proxy have
 // 4,096 bytes.
 func (l *lister) take(obj backends.Object) bool {
-	if strings.HasSuffix(obj.Key, "/") {
+	marker := strings.HasSuffix(obj.Key, "/")
+	if marker {
+		l.markers.Add(obj.Key)
+	}
+	l.markers.Next(l.ctx, obj.Key)
+	if marker {
 		if obj.Size > markerSize {
 			l.b.log.Warn("skipping a key that ends in /, not a file", "bucket", l.b.name, "key", obj.Key, "size", obj.Size)
 		}
@@ -160,7 +170,7 @@ func (l *lister) take(obj backends.Object) bool {
 	return !l.stopped
 }
 
-// markerSize is the maximum size of a directory marker that is skipped silently.
+// markerSize is the maximum size of a directory marker that is skipped without a warning.
 const markerSize = 4096
 
 // unordered returns the error of a listing whose order broke after keys had been yielded.

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A marker of a directory is skipped in silence, but not an object with contents whose key looks so.
+// A marker of a directory is skipped without a warning, but not an object with contents whose key looks so.
 func TestLargeMarkersAreLogged(t *testing.T) {
 	for size, want := range map[int64]int{0: 0, markerSize: 0, markerSize + 1: 1} {
 		var said bytes.Buffer

@@ -28,6 +28,7 @@ type quiet struct {
 	binary, dir string
 	env         []string
 	moved       map[string]bool // metrics that were seen other than 0
+	urls        []string        // words of a row, and what stands for each
 	client      *http.Client
 
 	mu  sync.Mutex
@@ -134,7 +135,7 @@ func (q *quiet) damage(step int, model string) {
 
 // here puts the row's places into a text.
 func (q *quiet) here(text string) string {
-	return strings.NewReplacer("DIR", q.dir, "URL", "file://"+q.dir).Replace(text)
+	return strings.NewReplacer(append(q.urls, "DIR", q.dir, "URL", "file://"+q.dir)...).Replace(text)
 }
 
 // walk goes through a row.

@@ -260,7 +260,7 @@ func TestLossesAreReported(t *testing.T) {
 	moved := make(map[string]bool)
 	var said strings.Builder
 	t.Run("rows", func(t *testing.T) {
-		for _, l := range slices.Concat(losses, moreLosses, endLosses) {
+		for _, l := range slices.Concat(losses, moreLosses, endLosses, storeLosses) {
 			t.Run(l.name, func(t *testing.T) {
 				t.Parallel()
 				q := newQuiet(t, binary)

@@ -66,7 +66,8 @@ type Listing struct {
 	MaxBytes int64 // a larger partition is an error; 0: no limit
 	Unpack   bool  // archives become directories, which must share no path with any other object
 	// Marker is called for each empty object whose key ends in a slash. Some tools write these to
-	// represent directories; they are omitted. May be nil.
+	// represent directories. They are omitted: a directory exists with its files, and one without
+	// files is Skipped. May be nil.
 	Marker func(key string)
 	// Chosen is called for each object that the filter selects, also for those of other nodes. May
 	// be nil.

@@ -205,9 +205,7 @@ func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) e
 			}
 			if !known {
 				_, e.Attr, err = c.lookup(ctx, dir, e.Name)
-				if remote.StatusOf(err) == remote.NoEnt {
-					return nil // removed since
-				} else if err != nil {
+				if e.Gone = remote.StatusOf(err) == remote.NoEnt; !e.Gone && err != nil {
 					return err
 				}
 			}

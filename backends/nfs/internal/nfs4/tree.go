@@ -192,13 +192,12 @@ func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(
 		*cookie = d.Uint64()
 		name := string(d.Opaque(4 << 10))
 		attr, err := decodeAttr(d)
-		if s := remote.StatusOf(err); s == remote.NoEnt || s == remote.Stale {
-			continue // removed since
-		}
-		if err != nil {
+		s := remote.StatusOf(err)
+		gone := s == remote.NoEnt || s == remote.Stale
+		if err != nil && !gone {
 			return false, err
 		}
-		if err := each(remote.Entry{Name: name, Attr: attr}); err != nil {
+		if err := each(remote.Entry{Name: name, Attr: attr, Gone: gone}); err != nil {
 			return false, err
 		}
 	}
