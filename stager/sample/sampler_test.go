@@ -3,6 +3,7 @@ package sample
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,19 +165,25 @@ func TestSamplerLosesNothingWithoutItsState(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(h *house)
+		says  []string
 	}{
-		{"no state", func(h *house) { _ = os.Remove(filepath.Join(h.sampler.cfg.Dir, stateName)) }},
-		{"half a state", func(h *house) { _ = os.Truncate(filepath.Join(h.sampler.cfg.Dir, stateName), 20) }},
-		{"another seed", func(h *house) { h.cfg.Seed++ }},
+		{"no state", func(h *house) { _ = os.Remove(filepath.Join(h.sampler.cfg.Dir, stateName)) }, nil},
+		{"half a state", func(h *house) { _ = os.Truncate(filepath.Join(h.sampler.cfg.Dir, stateName), 20) }, []string{"cannot read the state of the previous sampler, starting over"}},
+		{"a link for a state", func(h *house) {
+			path := filepath.Join(h.sampler.cfg.Dir, stateName)
+			_ = errors.Join(os.Remove(path), os.Symlink("elsewhere", path))
+		}, []string{"state of the previous sampler is not a regular file, starting over"}},
+		{"another seed", func(h *house) { h.cfg.Seed++ }, []string{"state of the previous sampler is unusable, sampling its shards from the start"}},
 		{"leases ended", func(h *house) {
 			for _, id := range h.sampler.leases() {
 				_ = h.source.PutBack(id)
 			}
-		}},
+		}, []string{"state of the previous sampler is unusable, sampling its shards from the start"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := records(7, 12)
-			h := newHouse(t, d, 0, nil)
+			var said words
+			h := newHouse(t, d, 0, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&said, nil)) })
 			var all []got
 			for range 3 {
 				g, _ := h.next()
@@ -196,6 +203,7 @@ func TestSamplerLosesNothingWithoutItsState(t *testing.T) {
 			if got := slices.Compact(seen); len(got) != len(d.want) {
 				t.Errorf("got %d samples, want %d", len(got), len(d.want))
 			}
+			said.want(t, tt.says...)
 		})
 	}
 }
@@ -203,8 +211,12 @@ func TestSamplerLosesNothingWithoutItsState(t *testing.T) {
 // A source with room for fewer shards than Config.Open must not block the sampler.
 func TestSamplerMixesFewerShardsOfASmallSource(t *testing.T) {
 	d := records(6, 20)
-	h := newHouse(t, d, int64(2*len(d.bodies[0])), func(c *Config) { c.Open, c.jamAfter = 4, 50*time.Millisecond })
+	var said words
+	h := newHouse(t, d, int64(2*len(d.bodies[0])), func(c *Config) {
+		c.Open, c.jamAfter, c.Log = 4, 50*time.Millisecond, slog.New(slog.NewTextHandler(&said, nil))
+	})
 	d.once(t, names(t, h.epoch()))
+	said.want(t, "the input's window is too small to mix all requested shards, mixing fewer: raise its size, or reduce --open")
 }
 
 func TestSamplerSkipsEmptyShards(t *testing.T) {
