@@ -1,8 +1,11 @@
 package backends
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -430,4 +433,22 @@ func TestBuffersMatchPlannedRequests(t *testing.T) {
 			t.Errorf("%s: %d at once are expected, want %d", tt.name, got, tt.want)
 		}
 	}
+}
+
+// incapable is a backend of which nothing is asked.
+type incapable struct{ Backend }
+
+func (incapable) Capabilities() Capabilities { return Capabilities{} }
+
+func TestStoreReportsThatMemoryLimitsItsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		s := NewStore(incapable{}, "test", Options{Connections: 512, Memory: 20 << 20, Log: slog.New(slog.NewTextHandler(&said, nil))})
+		s.requests.limiter.memory = func() int64 { return 30<<20 + int64(s.requests.limit)<<17 }
+		r := road{way: time.Millisecond, each: 500 * time.Microsecond}
+		r.drive(t, s.requests, 20_000)
+		if want := `level=WARN msg="using fewer concurrent requests than configured to limit memory" asked=512 now=`; strings.Count(said.String(), want) != 1 {
+			t.Errorf("got the log %q, want %q once", said.String(), want)
+		}
+	})
 }

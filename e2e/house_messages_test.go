@@ -72,7 +72,6 @@ var unseenMessages = map[string]string{
 	"saving failed":                         noTestYet,
 	"skipping files that are being written": noTestYet,
 	"source has changed since its list was made, starting again with a new list":                                                                    noTestYet,
-	"the SSH server lacks extensions of SFTP":                                                                                                       noTestYet,
 	"the checkpoint is held on this node until stager is restarted":                                                                                 noTestYet,
 	"the checkpoint is held until the destination accepts it: fix the cause and restart stager, or copy the files from the directory":               noTestYet,
 	"the directory for restores contains something that no restore created, leaving it":                                                             noTestYet,
@@ -85,9 +84,7 @@ var unseenMessages = map[string]string{
 	"the store has a COMMIT of this step without its data, sending it again":                                                                        noTestYet,
 	"this checkpoint was committed, but retention has removed it since":                                                                             noTestYet,
 	"this store cannot compare and replace COMMIT.json in one step: of two writers of one step at the same instant both may succeed":                noTestYet,
-	"using fewer concurrent requests than configured to limit memory":                                                                               noTestYet,
 	"waiting for nodes that restored a step before it was damaged; restart them so that they restore again":                                         noTestYet,
-	"waiting for the sampled stager": noTestYet,
 }
 
 // A message that no test sees may be logged never, or for the wrong reason. That a test quotes it is
