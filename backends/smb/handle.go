@@ -19,12 +19,23 @@ type handle struct {
 	b    *Backend
 	s    *session
 	key  string
-	file *smb2.File
+	file openFile
 
 	mu      sync.Mutex // guards the fields below
 	users   int
 	closing bool // it is closed as soon as it has no users
 	closed  chan struct{}
+	flushed bool  // all that was written
+	refused error // the server's response to the close
+}
+
+// openFile is what a handle needs of an [smb2.File].
+type openFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Stat() (os.FileInfo, error)
+	Sync() error
 }
 
 // open opens a file. If it creates the file and the caller has left by then, it removes the file
@@ -173,7 +184,11 @@ func (h *handle) Close() {
 }
 
 func (h *handle) closeNow() {
-	_ = h.s.Do(h.file.Close) // written data was flushed before
+	if err := h.s.Do(h.file.Close); status(err) != 0 {
+		h.mu.Lock()
+		h.refused = err
+		h.mu.Unlock()
+	}
 	h.b.mu.Lock()
 	delete(h.b.handles[h.key], h)
 	if len(h.b.handles[h.key]) == 0 {
@@ -228,7 +243,15 @@ func (h *handle) WriteAt(_ context.Context, buf []byte, off int64) (int, error) 
 	return h.transfer(buf, off, h.file.WriteAt)
 }
 
-func (h *handle) Err() error { return h.s.Err() }
+// Err also reports an error of the close, which may tell that data was not stored.
+func (h *handle) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused != nil {
+		return h.refused
+	}
+	return h.s.Err()
+}
 
 func (h *handle) Stat(ctx context.Context) (fileshare.Info, error) {
 	return call(ctx, h.s, func(*smb2.Share) (fileshare.Info, error) {
@@ -251,19 +274,43 @@ func (h *handle) Final(ctx context.Context) (fileshare.Info, error) {
 }
 
 // Finish returns the attributes from after the close, because servers set the modification time
-// then.
+// then. A call after an error continues at the step that failed.
 func (h *handle) Finish(ctx context.Context) (fileshare.Info, error) {
-	if !h.use() {
-		return fileshare.Info{}, &fileshare.LostError{Err: h.unusable()}
-	}
-	err := fileshare.Flush(ctx, h.s.Silence(), func() error {
-		defer h.leave()
-		return h.s.transfer(h.file.Sync)
-	})
-	if err != nil {
+	if err := h.flush(ctx); err != nil {
 		return fileshare.Info{}, err
 	}
-	return h.Final(ctx)
+	h.Close()
+	if err := h.wait(ctx); err != nil {
+		return fileshare.Info{}, err
+	}
+	h.mu.Lock()
+	refused := h.refused
+	h.mu.Unlock()
+	if refused != nil {
+		return fileshare.Info{}, refused
+	}
+	return protocol{h.b}.Stat(ctx, h.key)
+}
+
+// flush makes the written data durable, once.
+func (h *handle) flush(ctx context.Context) error {
+	h.mu.Lock()
+	flushed := h.flushed
+	h.mu.Unlock()
+	if flushed {
+		return nil
+	}
+	if !h.use() {
+		return &fileshare.LostError{Err: h.unusable()}
+	}
+	return fileshare.Flush(ctx, h.s.Silence(), func() error {
+		defer h.leave()
+		err := h.s.transfer(h.file.Sync)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.flushed = err == nil
+		return err
+	})
 }
 
 // Discard waits until the file is closed, since a server does not remove an open file.

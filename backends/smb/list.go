@@ -1,6 +1,7 @@
 package smb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,14 @@ func (p protocol) Version(i fileshare.Info) backends.Version {
 
 func (protocol) Missing(op, key string, err error) error { return missing(op, key, err) }
 
-func (protocol) Locate(_ context.Context, dir string) (fileshare.Place, error) {
-	return fileshare.Place{Path: dir, At: dir}, nil
+// Locate identifies the directory as ReadDir identifies those that lead back to it.
+func (p protocol) Locate(ctx context.Context, dir string) (fileshare.Place, error) {
+	s, err := p.b.pool.get(ctx)
+	if err != nil {
+		return fileshare.Place{}, err
+	}
+	info, err := statPath(ctx, s, cmp.Or(dir, "."))
+	return fileshare.Place{Path: dir, At: place(dir, info)}, err
 }
 
 // ReadDir identifies directories by their file ids. Servers without ids send 0; link cycles are then

@@ -147,7 +147,7 @@ func statShared(share *smb2.Share, name string) (fileshare.Info, error) {
 // statFile returns the attributes of an open file. The library requests responses of 1 MiB even
 // when it has fewer credits, which the server rejects with STATUS_INVALID_PARAMETER. statFile
 // retries, because credits are returned when other calls end.
-func statFile(f *smb2.File) (fileshare.Info, error) {
+func statFile(f interface{ Stat() (os.FileInfo, error) }) (fileshare.Info, error) {
 	for pause := time.Millisecond; ; pause *= 2 {
 		info, err := f.Stat()
 		if status(err) == statusInvalidParameter && pause < 2*time.Second {
