@@ -2,7 +2,7 @@
 // killed, the daemon is killed, and every shard is counted.
 //
 // [Run] starts "stager run" with a plan, a number of readers as processes of their
-// own, and a [Watcher] that looks at the disk from outside. The readers write down
+// own, and a [room.Watcher] that looks at the disk from outside. The readers write down
 // what they took and acknowledged, each line one write, so that a SIGKILL loses none; the
 // [Report] is made from these records and nothing that stager says of itself.
 //

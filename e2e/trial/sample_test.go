@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/room"
 )
 
 // sampling is a window of tar shards, and a sampler behind it whose files are read.
@@ -174,7 +176,7 @@ func TestSamplerLosesNothing(t *testing.T) {
 	want := calm.acked()
 
 	rough := newSampling(t, binary, shards)
-	watcher := &Watcher{Dir: rough.mixDir}
+	watcher := &room.Watcher{Dir: rough.mixDir}
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() { watcher.Run(ctx); close(watched) }()

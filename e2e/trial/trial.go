@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stager-dev/stager/e2e/room"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -42,9 +43,9 @@ type Config struct {
 	During      func(delivered, total int) error // called a few times a second; may be nil
 	Halfway     func(*Pause) error               // called once, when half is acknowledged; may be nil
 	Say         func(format string, args ...any) // tells of each kill
-	// Used returns how many bytes of the file system at Work/volume are in use, all at one instant. It is
-	// sampled while the trial runs, if it is not nil.
-	Used func() (int64, error)
+	// OwnVolume means that Work/volume is a file system that nothing else uses: what is in use there is
+	// sampled while the trial runs.
+	OwnVolume bool
 }
 
 // Run carries a trial out. An error means that it could not be; what was proved is
@@ -66,15 +67,15 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	t.planPauses()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	watcher := &Watcher{Dir: t.data}
+	watcher := &room.Watcher{Dir: t.data}
 	var watch sync.WaitGroup
 	watch.Go(func() { watcher.Run(watching) })
-	var volume sampled
-	if t.Used != nil {
-		if err := volume.begin(t.Used); err != nil {
+	var volume *room.Volume
+	if t.OwnVolume {
+		if volume, err = room.NewVolume(filepath.Join(t.Work, "volume")); err != nil {
 			return nil, err
 		}
-		watch.Go(func() { volume.run(watching) })
+		watch.Go(func() { volume.Run(watching) })
 	}
 
 	started := time.Now()
@@ -102,9 +103,11 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	}
 	report.Seconds = time.Since(started).Seconds()
 	report.PeakBytes, report.Looks = watcher.Peak()
-	report.VolumePeak, report.VolumeLooks = volume.peak, volume.looks
 	report.StagerExit = code
-	return report, volume.err
+	if volume != nil {
+		report.VolumePeak, report.VolumeLooks, err = volume.Peak()
+	}
+	return report, err
 }
 
 type trial struct {
