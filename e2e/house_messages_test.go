@@ -78,7 +78,6 @@ var unseenMessages = map[string]string{
 	"the file system does not support locks, so do not run two restores to one directory at the same time":                                          "takes a file system without locks",
 	"the file system refuses hard links, and there is no space for copies, so this checkpoint is read in place: do not remove it until it is saved": noTestYet,
 	"the kernel dropped notifications for the output directory, scanning it; files renamed in the meantime need other evidence":                     "takes more events than the kernel's queue holds",
-	"the mode of a file of stager was changed, restoring it":                                                                                        noTestYet,
 	"the nodes of the job did not agree on what to restore, so each takes the newest good step that it finds; give all nodes one --step":            noTestYet,
 	"the step that all nodes agreed on is damaged":                                                                                                  noTestYet,
 	"the store has a COMMIT of this step without its data, sending it again":                                                                        noTestYet,
