@@ -87,6 +87,14 @@ type KeyChecker interface {
 	CheckKey(key string) error
 }
 
+// LevelLister is implemented by backends that can list a directory without what is below its
+// directories.
+type LevelLister interface {
+	// ListLevel yields what List yields, but for the objects whose keys have a "/" behind prefix one
+	// directory: an object of no bytes whose key ends with that "/". A directory may have no objects.
+	ListLevel(ctx context.Context, prefix string) iter.Seq2[Object, error]
+}
+
 // Local is implemented by backends whose objects are files of this machine.
 type Local interface {
 	// Dir returns the directory that contains the files, under the names of their keys.

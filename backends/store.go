@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -197,43 +196,6 @@ func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
 		return nil, Object{}, err
 	}
 	return &parent, obj, nil
-}
-
-// List yields the objects below prefix; see Source. After a failure it resumes behind the last key
-// that it yielded.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
-	ctx = skippedBelow(ctx, s.prefix)
-	return func(yield func(Object, error) bool) {
-		last, stopped := "", false
-		err := s.retry(ctx, "list", prefix, func(ctx context.Context, watchdog *stallDetector) error {
-			resumed := last
-			for obj, err := range s.backend.List(ctx, s.prefix+prefix) {
-				if err != nil {
-					return err
-				}
-				obj.Key = strings.TrimPrefix(obj.Key, s.prefix)
-				if obj.Key <= resumed {
-					watchdog.alive()
-					continue // yielded before the failure, or the directory itself
-				}
-				if obj.Key <= last {
-					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so keys may be missing", obj.Key, last)
-				}
-				last = obj.Key
-				watchdog.Reset()
-				watchdog.Pause() // time spent by the caller is not a stall of the store
-				if !yield(obj, nil) {
-					stopped = true
-					return nil
-				}
-				watchdog.alive()
-			}
-			return nil
-		})
-		if err != nil && !stopped {
-			yield(Object{}, err)
-		}
-	}
 }
 
 // Stat describes one object. It fails with kind NotExist when there is none.

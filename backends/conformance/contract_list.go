@@ -65,6 +65,9 @@ func listOrder(c *check) {
 		if got := c.keys(prefix); !slices.Equal(got, want) {
 			c.Errorf("list of %q = %q, want %q", prefix, got, want)
 		}
+		if got, want := c.level(prefix), levelOf(keys, prefix); !slices.Equal(got, want) {
+			c.Errorf("one level of %q = %q, want %q", prefix, got, want)
+		}
 	}
 	for obj, err := range c.store.List(c.ctx, "") {
 		if err != nil {
@@ -135,6 +138,11 @@ func listLong(c *check) {
 	got := c.keys("n")
 	if !slices.Equal(got, want) {
 		c.Errorf("the list has %d keys of %d, and ascending they are: %v", len(got), len(want), slices.IsSorted(got))
+	}
+	// With a page of 1,000 keys there are directories on both sides of its end.
+	level := levelOf(want, "n")
+	if got := c.level("n"); !slices.Equal(got, level) {
+		c.Errorf("one level has %d keys of %d, and ascending they are: %v", len(got), len(level), slices.IsSorted(got))
 	}
 }
 

@@ -18,6 +18,15 @@ import (
 // List implements backends.Source. It keeps only the names in the directories between the root and
 // the current one, so the tree may have any size.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.list(ctx, prefix, false)
+}
+
+// ListLevel implements backends.LevelLister. It reads one directory.
+func (b *Backend) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.list(ctx, prefix, true)
+}
+
+func (b *Backend) list(ctx context.Context, prefix string, level bool) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		root, err := b.open(false)
 		if err != nil {
@@ -32,7 +41,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 				return // no key begins with this prefix
 			}
 		}
-		l := &lister{ctx: ctx, root: root, prefix: prefix, yield: yield}
+		l := &lister{ctx: ctx, root: root, prefix: prefix, level: level, yield: yield}
 		l.dir(dir)
 	}
 }
@@ -41,6 +50,7 @@ type lister struct {
 	ctx    context.Context // the context of one listing
 	root   *os.Root
 	prefix string
+	level  bool // directories are yielded instead of what is below them
 	yield  func(backends.Object, error) bool
 	within []fs.FileInfo // the parent directories, to detect loops of links
 }
@@ -74,7 +84,10 @@ func (l *lister) dir(dir string) bool {
 		}
 		bare, isDir := strings.CutSuffix(name, "/")
 		next := l.file
-		if isDir {
+		switch {
+		case isDir && l.level:
+			next = func(dir string) bool { return l.yield(backends.Object{Key: dir + "/"}, nil) }
+		case isDir:
 			next = l.dir
 		}
 		if !next(path.Join(dir, bare)) {

@@ -49,6 +49,11 @@ func (s *server) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 	return fileshare.List(ctx, tree{s}, prefix)
 }
 
+// ListLevel implements backends.LevelLister.
+func (s *server) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return fileshare.ListLevel(ctx, tree{s}, prefix)
+}
+
 // Stat implements backends.Source.
 func (s *server) Stat(ctx context.Context, key string) (backends.Object, error) {
 	if err := fileshare.CheckCall(ctx, tree{s}, "stat", key); err != nil {

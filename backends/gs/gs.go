@@ -115,14 +115,20 @@ func sumIn(h http.Header) backends.Checksum {
 // perPage is the maximum page size.
 const perPage = 1000
 
-// page requests one page of a listing.
-func (b *bucket) page(ctx context.Context, prefix, glob, token string) (items []resource, next string, err error) {
+// selection says what a listing lists.
+type selection struct{ prefix, delimiter, glob string }
+
+// page requests one page of a listing. dirs are the directories in a listing with a delimiter.
+func (b *bucket) page(ctx context.Context, sel selection, token string) (items []resource, dirs []string, next string, err error) {
 	q := b.inJSON(http.MethodGet, "o")
-	q.query.Set("prefix", prefix)
+	q.query.Set("prefix", sel.prefix)
 	q.query.Set("maxResults", strconv.Itoa(perPage))
-	q.query.Set("fields", "nextPageToken,items("+fields+")")
-	if glob != "" {
-		q.query.Set("matchGlob", glob)
+	q.query.Set("fields", "nextPageToken,prefixes,items("+fields+")")
+	if sel.delimiter != "" {
+		q.query.Set("delimiter", sel.delimiter)
+	}
+	if sel.glob != "" {
+		q.query.Set("matchGlob", sel.glob)
 	}
 	if token != "" {
 		q.query.Set("pageToken", token)
@@ -130,12 +136,13 @@ func (b *bucket) page(ctx context.Context, prefix, glob, token string) (items []
 	var out struct {
 		NextPageToken string
 		Items         []resource
+		Prefixes      []string
 	}
 	err = b.client.json(ctx, q, &out)
 	if err == nil && out.NextPageToken != "" && out.NextPageToken == token {
-		err = backends.Errorf(backends.Unsupported, "list", prefix, "the list repeats a page")
+		err = backends.Errorf(backends.Unsupported, "list", sel.prefix, "the list repeats a page")
 	}
-	return out.Items, out.NextPageToken, err
+	return out.Items, out.Prefixes, out.NextPageToken, err
 }
 
 // List requests page after page, each after the previous one was consumed.
@@ -144,7 +151,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 		last, token := "", ""
 		var markers objectstore.Markers
 		for {
-			items, next, err := b.page(ctx, prefix, "", token)
+			items, _, next, err := b.page(ctx, selection{prefix: prefix}, token)
 			if err != nil {
 				yield(backends.Object{}, b.explain("list", prefix, err))
 				return

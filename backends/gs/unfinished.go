@@ -135,7 +135,7 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Or
 // sweepUnpublished deletes objects under temporary names.
 func (b *bucket) sweepUnpublished(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	for token := ""; ; {
-		items, next, err := b.page(ctx, prefix, "**"+temporary+"*", token)
+		items, _, next, err := b.page(ctx, selection{prefix: prefix, glob: "**" + temporary + "*"}, token)
 		if err != nil {
 			return b.explain("sweep", prefix, err)
 		}

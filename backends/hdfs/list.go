@@ -16,6 +16,15 @@ import (
 // List implements backends.Source. It keeps in memory one page of each directory between the root
 // and its position, and the entries that order holds back. A tree may be of any size.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.listing(ctx, prefix, false)
+}
+
+// ListLevel implements backends.LevelLister. It reads one directory.
+func (b *store) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.listing(ctx, prefix, true)
+}
+
+func (b *store) listing(ctx context.Context, prefix string, level bool) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		// All keys with the prefix are below one directory: the prefix up to its last slash.
 		dir := ""
@@ -25,7 +34,7 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 				return // no key has this prefix
 			}
 		}
-		l := &lister{ctx: ctx, store: b, prefix: prefix, yield: yield}
+		l := &lister{ctx: ctx, store: b, prefix: prefix, level: level, yield: yield}
 		l.dir(dir)
 	}
 }
@@ -34,6 +43,7 @@ type lister struct {
 	ctx      context.Context // lives for one listing
 	store    *store
 	prefix   string
+	level    bool // directories are yielded instead of what is below them
 	yield    func(backends.Object, error) bool
 	reported bool // an omitted file was logged
 	depth    int  // depth of the current directory
@@ -114,12 +124,20 @@ func (l *lister) drain(o *order, seen string, all bool) bool {
 		}
 		yield := l.file
 		if strings.HasSuffix(e.name, "/") {
-			yield = func(obj backends.Object) bool { return l.dir(obj.Key) }
+			yield = l.below
 		}
 		if !yield(e.object) {
 			return false
 		}
 	}
+}
+
+// below yields a directory, or the objects in it.
+func (l *lister) below(dir backends.Object) bool {
+	if l.level {
+		return l.yield(backends.Object{Key: dir.Key + "/"}, nil)
+	}
+	return l.dir(dir.Key)
 }
 
 // file yields a file unless it is still being created.

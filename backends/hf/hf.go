@@ -188,8 +188,17 @@ func described(key string, size int64, hash string) backends.Object {
 // List requests all pages of the tree below the directory of prefix, and sorts them: the Hub lists
 // directories first.
 func (r *repo) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return r.list(ctx, prefix, true)
+}
+
+// ListLevel implements backends.LevelLister. It requests the pages of one directory.
+func (r *repo) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return r.list(ctx, prefix, false)
+}
+
+func (r *repo) list(ctx context.Context, prefix string, recursive bool) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		objects, err := r.tree(ctx, prefix)
+		objects, err := r.tree(ctx, prefix, recursive)
 		if err != nil {
 			if err = r.explain("list", prefix, err); backends.KindOf(err) != backends.NotExist {
 				yield(backends.Object{}, err)
@@ -204,14 +213,16 @@ func (r *repo) List(ctx context.Context, prefix string) iter.Seq2[backends.Objec
 	}
 }
 
-func (r *repo) tree(ctx context.Context, prefix string) (objects []backends.Object, err error) {
+func (r *repo) tree(ctx context.Context, prefix string, recursive bool) (objects []backends.Object, err error) {
 	dir := strings.Trim(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	parts := []string{"tree", r.commit}
 	if dir != "" {
 		parts = append(parts, strings.Split(dir, "/")...)
 	}
 	at := r.api(parts...)
-	at.RawQuery = "recursive=true"
+	if recursive {
+		at.RawQuery = "recursive=true"
+	}
 	for at != nil {
 		var page []item
 		header, err := r.call(ctx, at, &page)
@@ -221,7 +232,9 @@ func (r *repo) tree(ctx context.Context, prefix string) (objects []backends.Obje
 		backends.Moved(ctx)
 		for _, i := range page {
 			switch {
-			case !strings.HasPrefix(i.Path, prefix) || i.Type == "directory":
+			case !strings.HasPrefix(i.Path, prefix) || i.Type == "directory" && recursive:
+			case i.Type == "directory":
+				objects = append(objects, backends.Object{Key: i.Path + "/"})
 			case i.Type == "file":
 				objects = append(objects, i.object())
 			default:

@@ -35,11 +35,24 @@ type found struct {
 // List requests the index pages of the directories below prefix, or takes the objects of the
 // manifest, and then asks for the size and version of each object.
 func (s *site) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return s.list(ctx, prefix, false)
+}
+
+// ListLevel implements backends.LevelLister. It requests one index page.
+func (s *site) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return s.list(ctx, prefix, true)
+}
+
+func (s *site) list(ctx context.Context, prefix string, level bool) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		queue := readahead.New(ctx, ahead, func(ctx context.Context, q *readahead.Queue[found]) {
-			s.keys(ctx, prefix, func(key string) bool {
-				return q.Put(func() found { return s.describe(ctx, key) })
-			}, func(f found) bool { return q.Put(func() found { return f }) })
+			other := func(f found) bool { return q.Put(func() found { return f }) }
+			c := crawler{site: s, prefix: prefix, other: other}
+			c.key = func(key string) bool { return q.Put(func() found { return s.describe(ctx, key) }) }
+			if level {
+				c.directory = func(dir string) bool { return other(found{obj: backends.Object{Key: dir}}) }
+			}
+			c.run(ctx)
 		})
 		defer queue.Close(nil)
 		for {
@@ -76,60 +89,89 @@ func (s *site) describe(ctx context.Context, key string) found {
 	return found{obj: obj, err: err}
 }
 
-// keys calls key for each key below prefix, in order, and other for what is no key, until one of
-// them returns false.
-func (s *site) keys(ctx context.Context, prefix string, key func(string) bool, other func(found) bool) {
-	if s.listed == nil {
-		s.crawl(ctx, prefix[:strings.LastIndexByte(prefix, '/')+1], prefix, 0, key, other)
+// crawler finds the keys with a prefix, in order, until one of its functions returns false.
+type crawler struct {
+	*site
+
+	prefix    string
+	key       func(string) bool
+	other     func(found) bool      // for what is no key
+	directory func(dir string) bool // is called for what is below a directory; nil: crawl that
+}
+
+func (c crawler) run(ctx context.Context) {
+	if c.listed == nil {
+		c.crawl(ctx, c.prefix[:strings.LastIndexByte(c.prefix, '/')+1], 0)
 		return
 	}
-	for _, k := range slices.Sorted(maps.Keys(s.listed)) {
-		if strings.HasPrefix(k, prefix) && !key(k) {
+	last := ""
+	for _, k := range slices.Sorted(maps.Keys(c.listed)) {
+		rest, ok := strings.CutPrefix(k, c.prefix)
+		if !ok {
+			continue
+		}
+		name, _, below := strings.Cut(rest, "/")
+		switch dir := c.prefix + name + "/"; {
+		case c.directory == nil || !below:
+			ok = c.key(k)
+		case dir != last:
+			last = dir
+			ok = c.directory(dir)
+		}
+		if !ok {
 			return
 		}
 	}
 }
 
-// crawl is keys for one directory: "" or ending in "/".
-func (s *site) crawl(ctx context.Context, dir, prefix string, depth int, key func(string) bool, other func(found) bool) bool {
+// crawl handles one directory: "" or ending in "/".
+func (c crawler) crawl(ctx context.Context, dir string, depth int) bool {
 	if dir != "" && !objectstore.Passable(strings.TrimSuffix(dir, "/")) {
 		return true // nothing is there
 	}
 	if depth > deepest {
-		return other(found{err: backends.Errorf(backends.Unsupported, "list", dir, "more than %d nested directories: does a link lead back to a parent?", deepest)})
+		return c.other(found{err: backends.Errorf(backends.Unsupported, "list", dir, "more than %d nested directories: does a link lead back to a parent?", deepest)})
 	}
-	in, err := s.index(ctx, dir)
+	in, err := c.index(ctx, dir)
 	if err != nil {
 		if depth == 0 && backends.KindOf(err) == backends.NotExist {
 			return true
 		}
 		if backends.KindOf(err) == backends.NotExist {
-			return other(found{skipped: backends.Skipped{Key: dir, What: "a directory that the server no longer has", Vanished: true}})
+			return c.other(found{skipped: backends.Skipped{Key: dir, What: "a directory that the server no longer has", Vanished: true}})
 		}
-		return other(found{err: err})
+		return c.other(found{err: err})
 	}
-	if !other(found{}) { // the server responds
+	if !c.other(found{}) { // the server responds
 		return false
 	}
-	if depth > 0 && len(in.names)+len(in.skipped) == 0 && !other(found{skipped: backends.Skipped{Key: dir, What: "a directory without files"}}) {
+	if depth > 0 && len(in.names)+len(in.skipped) == 0 && !c.other(found{skipped: backends.Skipped{Key: dir, What: "a directory without files"}}) {
 		return false
 	}
 	for _, skipped := range in.skipped {
-		if skipped.Key = dir + skipped.Key; strings.HasPrefix(skipped.Key, prefix) && !other(found{skipped: skipped}) {
+		if skipped.Key = dir + skipped.Key; strings.HasPrefix(skipped.Key, c.prefix) && !c.other(found{skipped: skipped}) {
 			return false
 		}
 	}
 	for _, name := range in.names {
 		switch at := dir + name; {
 		case strings.HasSuffix(name, "/"):
-			if (strings.HasPrefix(at, prefix) || strings.HasPrefix(prefix, at)) && !s.crawl(ctx, at, prefix, depth+1, key, other) {
+			if (strings.HasPrefix(at, c.prefix) || strings.HasPrefix(c.prefix, at)) && !c.below(ctx, at, depth) {
 				return false
 			}
-		case strings.HasPrefix(at, prefix) && !key(at):
+		case strings.HasPrefix(at, c.prefix) && !c.key(at):
 			return false
 		}
 	}
 	return true
+}
+
+// below handles a directory in one at this depth.
+func (c crawler) below(ctx context.Context, dir string, depth int) bool {
+	if c.directory != nil {
+		return c.directory(dir)
+	}
+	return c.crawl(ctx, dir, depth+1)
 }
 
 // index requests the index page of a directory.

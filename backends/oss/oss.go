@@ -102,7 +102,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 		last, token := "", ""
 		var markers objectstore.Markers
 		for {
-			page, err := b.page(ctx, prefix, token)
+			page, err := b.page(ctx, prefix, "", token)
 			if err != nil {
 				yield(backends.Object{}, b.explain("list", prefix, err))
 				return
@@ -148,10 +148,13 @@ const perPage = 1000
 
 // page requests one page. Keys are URL-encoded, since XML cannot represent control characters; the
 // SDK requests and decodes that.
-func (b *bucket) page(ctx context.Context, prefix, token string) (oss.ListObjectsResultV2, error) {
+func (b *bucket) page(ctx context.Context, prefix, delimiter, token string) (oss.ListObjectsResultV2, error) {
 	opts, err := b.with(ctx, oss.MaxKeys(perPage), oss.Prefix(prefix))
 	if err != nil {
 		return oss.ListObjectsResultV2{}, err
+	}
+	if delimiter != "" {
+		opts = append(opts, oss.Delimiter(delimiter))
 	}
 	if token != "" {
 		opts = append(opts, oss.ContinuationToken(token))

@@ -274,18 +274,13 @@ func remote(ctx context.Context, word string) (urls []string) {
 		return nil
 	}
 	defer store.Close() // only read from
-	seen, left := make(map[string]bool), completeMost
-	for obj, err := range store.List(ctx, word[len(dir):]) {
+	left := completeMost
+	for obj, err := range store.ListLevel(ctx, word[len(dir):]) {
 		if left--; err != nil || left < 0 {
 			break
 		}
-		name, _, deeper := strings.Cut(obj.Key, "/")
-		if deeper {
-			name += "/"
-		}
-		if url := dir + name; !seen[url] && strings.HasPrefix(url, word) && printable(name) == name {
-			seen[url] = true
-			urls = append(urls, url)
+		if printable(obj.Key) == obj.Key {
+			urls = append(urls, dir+obj.Key)
 		}
 	}
 	return urls

@@ -28,18 +28,27 @@ func (c *Call) PageSize(parameter string, otherwise int) (int, error) {
 	return n, nil
 }
 
-// Page returns the objects whose keys begin with prefix and come after another key, at most n. more
-// reports whether others follow.
-func (c *Call) Page(prefix, after string, n int) (keys []string, objects []*Object, more bool) {
+// Page returns the objects whose keys begin with prefix and come after another key, at most n. With
+// a delimiter it returns those keys up to the next one, without an object, for all that have one
+// behind prefix. more reports whether others follow.
+func (c *Call) Page(prefix, delimiter, after string, n int) (keys []string, objects []*Object, more bool) {
 	c.server.Mu.Lock()
 	defer c.server.Mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.Bucket.Objects)) {
+		rest, ok := strings.CutPrefix(key, prefix)
+		if !ok {
+			continue
+		}
+		object := c.Bucket.Objects[key]
+		if i := strings.Index(rest, delimiter); delimiter != "" && i >= 0 {
+			key, object = prefix+rest[:i+len(delimiter)], nil
+		}
 		switch {
-		case key <= after || !strings.HasPrefix(key, prefix):
+		case key <= after || len(keys) > 0 && key == keys[len(keys)-1]:
 		case len(keys) == n:
 			return keys, objects, true
 		default:
-			keys, objects = append(keys, key), append(objects, c.Bucket.Objects[key])
+			keys, objects = append(keys, key), append(objects, object)
 		}
 	}
 	return keys, objects, false

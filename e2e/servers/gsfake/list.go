@@ -25,10 +25,15 @@ func (c *call) list() error {
 	var out struct {
 		NextPageToken string     `json:"nextPageToken,omitempty"`
 		Items         []resource `json:"items,omitempty"`
+		Prefixes      []string   `json:"prefixes,omitempty"`
 	}
 	glob := globbing(c.Query.Get("matchGlob"))
-	keys, objects, more := c.Page(c.Query.Get("prefix"), string(after), most)
+	keys, objects, more := c.Page(c.Query.Get("prefix"), c.Query.Get("delimiter"), string(after), most)
 	for i, key := range keys {
+		if objects[i] == nil {
+			out.Prefixes = append(out.Prefixes, key)
+			continue
+		}
 		if glob.MatchString(key) {
 			item := newResource(key, objects[i])
 			item.Metadata = nil

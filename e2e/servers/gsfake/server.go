@@ -171,7 +171,7 @@ func (c *call) locate() error {
 
 // parameters are those that are known, of each API.
 var parameters = map[bool][]string{
-	true:  {"prefix", "maxResults", "fields", "pageToken", "matchGlob", "ifGenerationMatch", "project"},
+	true:  {"prefix", "maxResults", "fields", "pageToken", "delimiter", "matchGlob", "ifGenerationMatch", "project"},
 	false: {"uploads", "uploadId", "partNumber", "prefix", "max-uploads", "encoding-type", "key-marker", "upload-id-marker", "max-parts", "part-number-marker"},
 }
 

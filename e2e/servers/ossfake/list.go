@@ -22,9 +22,14 @@ type listing struct {
 	NextContinuationToken string `xml:",omitempty"`
 	Marker                string `xml:",omitempty"`
 	NextMarker            string `xml:",omitempty"`
+	Delimiter             string `xml:",omitempty"`
 	Contents              []listed
+	CommonPrefixes        []common
 	KeyCount              int
 }
+
+// common is a directory, in a listing with a delimiter.
+type common struct{ Prefix string }
 
 type listed struct {
 	Key          string
@@ -37,9 +42,6 @@ type listed struct {
 
 // list answers one page, of version 2, or of the first version to those who ask for none.
 func (c *call) list() error {
-	if c.Query.Get("delimiter") != "" {
-		return fake.Fail(http.StatusNotImplemented, "NotImplemented", "A delimiter is not known here.")
-	}
 	most, err := c.PageSize("max-keys", 100)
 	if err != nil {
 		return err
@@ -62,19 +64,22 @@ func (c *call) list() error {
 	out := listing{
 		Name: c.Name, Prefix: c.Encode(prefix), StartAfter: c.Encode(c.Query.Get("start-after")), MaxKeys: most,
 		ContinuationToken: c.Query.Get("continuation-token"), EncodingType: c.Query.Get("encoding-type"),
-		Marker: c.Encode(c.Query.Get("marker")),
+		Marker: c.Encode(c.Query.Get("marker")), Delimiter: c.Encode(c.Query.Get("delimiter")),
 	}
-	keys, objects, more := c.Page(prefix, after, most)
+	keys, objects, more := c.Page(prefix, c.Query.Get("delimiter"), after, most)
 	out.IsTruncated = more
 	for i, key := range keys {
-		o := objects[i]
-		out.Contents = append(out.Contents, listed{
-			c.Encode(key), o.Time.UTC().Format(fake.TimeFormat), o.Version, o.Header[typeHeader], o.Size, "Standard",
-		})
+		if o := objects[i]; o != nil {
+			out.Contents = append(out.Contents, listed{
+				c.Encode(key), o.Time.UTC().Format(fake.TimeFormat), o.Version, o.Header[typeHeader], o.Size, "Standard",
+			})
+		} else {
+			out.CommonPrefixes = append(out.CommonPrefixes, common{c.Encode(key)})
+		}
 		out.NextMarker = c.Encode(key)
 		out.NextContinuationToken = base64.URLEncoding.EncodeToString([]byte(key))
 	}
-	if out.KeyCount = len(out.Contents); !out.IsTruncated || first {
+	if out.KeyCount = len(keys); !out.IsTruncated || first {
 		out.NextContinuationToken = ""
 	}
 	if !out.IsTruncated || !first {
