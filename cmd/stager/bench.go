@@ -18,6 +18,7 @@ import (
 type benchCmd struct {
 	storing
 	shape
+	rehearsing
 	URL      string `arg:"" help:"Writable location in a store, such as s3://bucket/scratch/."`
 	Dir      string `help:"Local directory whose disk to measure." default:"." type:"path"`
 	ReadOnly bool   `help:"Do not write to the store; read existing objects instead." env:"STAGER_BENCH_READ_ONLY"`
@@ -56,6 +57,9 @@ func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 		return err
 	}
 	defer store.Close() // all writes are removed already
+	if c.DryRun {
+		return c.intend(measured{Does: "measure", Store: store.Name(), Writes: !c.ReadOnly, Dir: c.Dir})
+	}
 	b := benched{Store: store.Name(), Disk: diskSpeed{Dir: c.Dir}}
 	show := newSpinner(to, log)
 	step := func(now string) { show.update(moving{Phase: "measuring: " + now}) }

@@ -13,6 +13,7 @@ import (
 type checkCmd struct {
 	storing
 	shape
+	rehearsing
 	URL      string   `arg:"" optional:"" help:"Writable location in a store, such as s3://bucket/scratch/."`
 	File     string   `short:"f" help:"Check the destinations that several nodes of this StagePlan share (nodes: all); - reads standard input." placeholder:"PLAN"`
 	ReadOnly bool     `help:"Do not write; check what reading can prove."`
@@ -49,6 +50,9 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 		return err
 	}
 	defer store.Close() // all writes are removed already
+	if c.DryRun {
+		return c.intend(measured{Does: "check", Store: store.Name(), Writes: !c.ReadOnly})
+	}
 	show := newSpinner(to, log)
 	report, err := runCheck(ctx, check.Config{
 		Store: store, ReadOnly: c.ReadOnly, Size: int64(c.Size),

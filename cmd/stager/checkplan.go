@@ -32,6 +32,13 @@ func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
 		if out.Nodes != plan.NodesAll {
 			continue
 		}
+		if c.DryRun {
+			if err := c.intend(measured{Does: "check", Store: out.Destination, Writes: true}); err != nil {
+				return err
+			}
+			found = append(found, nil)
+			continue
+		}
 		t, err := c.destination(ctx, out, log)
 		if err != nil {
 			return err
@@ -42,9 +49,12 @@ func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
 	if len(found) == 0 {
 		return &usageError{fmt.Errorf("no output of %s is saved by several nodes (nodes: all); give a URL to check a store", c.File)}
 	}
-	if c.structured() {
+	switch {
+	case c.DryRun:
+		return nil
+	case c.structured():
 		err = c.value(found)
-	} else {
+	default:
 		printTogether(found)
 	}
 	return errors.Join(append(broken, err)...)

@@ -92,7 +92,7 @@ type nextCmd struct {
 
 // Help shows the loop for which next is made.
 func (nextCmd) Help() string {
-	return `Exits with 1 at the end of each epoch, which ends a shell loop, and with 75 when --wait has passed.
+	return `Exits with 1 at the end of each epoch, which ends a shell loop, and with 75 when --wait has passed. Has no --dry-run: which shard is next is decided when it is leased. "stager status" shows the progress.
 
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done
     for e in 0 1 2; do while p=$(stager next train --epoch $e); do ./step "$p" && stager ack "$p"; done; done`
@@ -167,7 +167,7 @@ type ackCmd struct {
 
 // Help shows the loop for which ack is made.
 func (ackCmd) Help() string {
-	return `A shard that is not acknowledged is redelivered when its lease expires, or after "stager nack".
+	return `A shard that is not acknowledged is redelivered when its lease expires, or after "stager nack". Has no --dry-run: it changes one lease, of the path given.
 
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
 }
@@ -189,7 +189,7 @@ type nackCmd struct {
 
 // Help returns the detailed help.
 func (nackCmd) Help() string {
-	return `After three nacks, or three readers that died with it, a shard is quarantined and the input fails.
+	return `After three nacks, or three readers that died with it, a shard is quarantined and the input fails. Has no --dry-run: it changes one lease, of the path given.
 
     stager nack "$p" --reason "not a tar file"`
 }
@@ -244,6 +244,7 @@ func (c commitCmd) Run(ctx context.Context) error {
 }
 
 type drainCmd struct {
+	rehearsing
 	socket
 	Deadline time.Duration `help:"Time left. Default: the deadline of the plan."`
 	Wait     bool          `help:"Wait until everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
@@ -254,10 +255,14 @@ func (drainCmd) Help() string {
 	return `For a preStop hook, or for programs that learn of the end before SIGTERM arrives.
 
     stager drain
+    stager drain --dry-run
     stager drain --deadline 90s --no-wait`
 }
 
 func (c drainCmd) Run(ctx context.Context) error {
+	if c.DryRun {
+		return c.rehearse(ctx)
+	}
 	var snap api.Snapshot
 	if _, _, err := c.call(ctx, http.MethodPost, "/v1/drain", url.Values{"deadline": {c.Deadline.String()}}, nil, &snap); err != nil {
 		return err

@@ -74,6 +74,53 @@ func (c runCmd) describe(p *plan.StagePlan, child *stager.Child) error {
 	return nil
 }
 
+// measured is what a check or a measurement would do.
+type measured struct {
+	Does   string `json:"does"` // check or measure
+	Store  string `json:"store"`
+	Writes bool   `json:"writes"`        // to a scratch directory in the store
+	Dir    string `json:"dir,omitempty"` // of the local disk that is measured
+}
+
+// intend prints what a check or a measurement would do.
+func (s shape) intend(m measured) error {
+	if s.structured() {
+		return s.item(os.Stdout, m)
+	}
+	how := "by reading objects below it, and write nothing to it"
+	if m.Writes {
+		how = "in a scratch directory below it, and remove that"
+	}
+	_, err := fmt.Printf("would %s %s %s\n", m.Does, m.Store, how)
+	if m.Dir != "" && err == nil {
+		_, err = fmt.Printf("would measure the disk of %s in a scratch directory, and remove that\n", printable(m.Dir))
+	}
+	return err
+}
+
+// rehearse prints what drain would do, by the state of the running stager.
+func (c drainCmd) rehearse(ctx context.Context) error {
+	var snap api.Snapshot
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil {
+		return err
+	}
+	if snap.Phase == api.Drained || snap.Phase == api.Ended {
+		_, err := fmt.Println("would do nothing: everything is drained already")
+		return err
+	}
+	for _, in := range snap.Inputs {
+		if _, err := fmt.Printf("would stop fetching %s from %s\n", in.Name, in.Source); err != nil {
+			return err
+		}
+	}
+	for _, out := range snap.Outputs {
+		if _, err := fmt.Printf("would save what is complete of %s in %s to %s\n", out.Output, printable(out.Dir), out.Destination); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rehearse prints what commit would save, by the state of the running stager.
 func (c commitCmd) rehearse(ctx context.Context) error {
 	var snap api.Snapshot

@@ -27,7 +27,7 @@ type wrapCmd struct {
 
 // Help returns the detailed help.
 func (wrapCmd) Help() string {
-	return `Runs a command next to stager's sidecar, forwards signals and reaps orphaned processes. After the command has exited, waits until the sidecar has saved the outputs, even if the sidecar is being restarted. Exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved, so that the Job does not complete. Needs the sidecar's socket and no credentials. "stager inject" adds it.
+	return `Runs a command next to stager's sidecar, forwards signals and reaps orphaned processes. After the command has exited, waits until the sidecar has saved the outputs, even if the sidecar is being restarted. Exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved, so that the Job does not complete. Needs the sidecar's socket and no credentials. "stager inject" adds it. Has no --dry-run: it does nothing but run the command, and wait.
 
     stager wrap -- python train.py`
 }

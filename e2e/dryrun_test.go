@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/e2e/reference"
+)
+
+// changesNothing are commands that print, or show what is there. A file that they write is one that
+// the user named for it.
+var changesNothing = []string{
+	"ls", "cat", "du", "fanout", "checkpoints", "status", "explain", "krm", "pai convert",
+	"manifests webhook", "manifests map", "manifests policy", "manifests rbac", "version", "help", "completion",
+	"webhook", // answers requests
+}
+
+// Whoever does not know a command tries it with --dry-run. A command that has none says why.
+func TestCommandsThatChangeSomethingHaveADryRun(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command(world.stager, "reference").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := reference.ParseCLI(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range line.Commands {
+		got := "missing"
+		switch {
+		case slices.ContainsFunc(cmd.Flags, func(f reference.Flag) bool { return f.Name == "dry-run" }):
+			got = "a flag"
+		case strings.Contains(cmd.Long, "Has no --dry-run: "):
+			got = "a reason"
+		}
+		if quiet := slices.Contains(changesNothing, cmd.Name); quiet != (got == "missing") {
+			t.Errorf("stager %s: --dry-run is %s, and that it changes nothing is %v; want a flag, or a reason in its help (\"Has no --dry-run: …\")", cmd.Name, got, quiet)
+		}
+	}
+}
