@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,10 +28,6 @@ var foreignFiles = []struct {
 	{"another format", func(p string) error { return os.WriteFile(p, []byte("hello\n"), 0o600) }},
 	{"no permission", func(p string) error { return os.WriteFile(p, nil, 0) }},
 }
-
-// hints are files without which stager works as well, but more slowly or with less to report. It says
-// nothing yet where another program replaced one.
-var hints = []string{"pace", "uploads", "resumes"}
 
 // TestForeignFilesInPlaceOfOwn replaces each file that stager keeps in the directory of a window, of
 // an output and of a prefetch, as root and as an ordinary user. A directory in the place of a
@@ -148,7 +143,7 @@ func judgeForeign(q *quiet, path, out string, err error) {
 		q.t.Errorf("got the exit code %d, want 0 or 78: %s", code, out)
 	case code != 0 && !named:
 		q.t.Errorf("got the exit code %d without a word about .stager/%s: %s", code, name, out)
-	case code == 0 && !again && !named && !slices.Contains(hints, name):
+	case code == 0 && !again && !named:
 		q.t.Errorf("got success without a word, and .stager/%s is not as stager made it (%v, %v): %s", name, info, gone, out)
 	}
 	if mended := "the mode of a file of stager was changed, restoring it"; refused && code == 0 && strings.Contains(q.t.Name(), "/output/") && !strings.Contains(out, mended) {

@@ -354,6 +354,7 @@ func (u *Uploader) begin() error {
 	}
 	u.recallPace()
 	u.recallShapes()
+	u.reportHints()
 	u.ids = recallIDs(u.root)
 	snaps, err := u.snapshots.left(u.missUnusable)
 	if err == nil {
