@@ -36,7 +36,7 @@ type plainTree struct {
 // With strictly, an entry that is removed during the listing counts as omitted.
 func plainWalk(root *os.Root, strictly bool, skip func(p string) bool) (plainTree, error) {
 	w := plainWalker{root: root, strictly: strictly, skip: skip, full: make(map[string]bool)}
-	err := fs.WalkDir(disk.FS(root), ".", w.visit)
+	err := fs.WalkDir(disk.ListedFS(root), ".", w.visit)
 	for _, dir := range w.dirs {
 		if !w.full[dir] {
 			w.empty = append(w.empty, Omission{dir, "an empty directory"})

@@ -128,7 +128,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 		return files, nil, nil
 	}
 	dirs := make(map[string]fs.FileInfo)
-	err = fs.WalkDir(disk.FS(t.root), ".", func(p string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(disk.ListedFS(t.root), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -145,6 +145,9 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 			return err
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return changed(p)
+		}
 		if err != nil {
 			return err
 		}

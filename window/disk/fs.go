@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -12,9 +13,17 @@ import (
 
 // FS returns the tree below root for [fs.WalkDir] and [fs.ReadDir]. Unlike root.FS it never blocks:
 // if a directory was replaced by a FIFO after its parent was listed, opening it is an error.
-func FS(root *os.Root) fs.FS { return tree{root} }
+func FS(root *os.Root) fs.FS { return tree{root: root} }
 
-type tree struct{ root *os.Root }
+// ListedFS is FS, except that ReadDir also returns entries that were removed after the kernel
+// listed their names. Their Type is 0, and their Info is [fs.ErrNotExist]. FS omits them, as
+// os.File.ReadDir does for files of a root.
+func ListedFS(root *os.Root) fs.FS { return tree{root, true} }
+
+type tree struct {
+	root   *os.Root
+	listed bool // ReadDir returns all names that were listed
+}
 
 func (t tree) Open(name string) (fs.File, error) { return t.open(name, 0) }
 
@@ -39,7 +48,7 @@ func (t tree) named(name string, err error) error {
 // root.Open contains only ".".
 func OpenDir(root *os.Root) (*os.File, error) {
 	dir, err := root.Open(".")
-	return dir, tree{root}.named(".", err)
+	return dir, tree{root: root}.named(".", err)
 }
 
 func (t tree) Stat(name string) (fs.FileInfo, error) {
@@ -57,7 +66,42 @@ func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := dir.ReadDir(-1)
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	entries, err := t.readDir(dir)
 	return entries, errors.Join(err, dir.Close())
+}
+
+func (t tree) readDir(dir *os.File) (entries []fs.DirEntry, err error) {
+	var names []string
+	if t.listed {
+		if names, err = dir.Readdirnames(-1); err == nil {
+			_, err = dir.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	entries, err = dir.ReadDir(-1)
+	found := make(map[string]bool, len(names))
+	if len(names) > 0 {
+		for _, e := range entries {
+			found[e.Name()] = true
+		}
+	}
+	for _, name := range names {
+		if !found[name] && err == nil {
+			entries = append(entries, removed(name))
+		}
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
+
+// removed is the entry of a name that was listed and then removed.
+type removed string
+
+func (r removed) Name() string      { return string(r) }
+func (r removed) IsDir() bool       { return false }
+func (r removed) Type() fs.FileMode { return 0 }
+func (r removed) Info() (fs.FileInfo, error) {
+	return nil, &fs.PathError{Op: "lstat", Path: string(r), Err: fs.ErrNotExist}
 }

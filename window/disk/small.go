@@ -301,7 +301,7 @@ func parent(root *os.Root, name string) (dir *os.File, base string, err error) {
 		return nil, "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
 	dir, err = root.OpenFile(path.Dir(name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-	return dir, base, tree{root}.named(path.Dir(name), err)
+	return dir, base, tree{root: root}.named(path.Dir(name), err)
 }
 
 // Unique returns a random string for names that no other process creates.
@@ -316,7 +316,7 @@ func Unique() string {
 func SyncNames(root *os.Root, dir string) error {
 	file, err := root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return tree{root}.named(dir, err)
+		return tree{root: root}.named(dir, err)
 	}
 	if err = file.Sync(); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
