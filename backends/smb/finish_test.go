@@ -31,7 +31,7 @@ func (c closingFile) Close() error {
 	return &os.PathError{Op: "close", Path: "k", Err: &smb2.ResponseError{Code: c.code}}
 }
 
-// closes has the temporary file of a writer closed in another way.
+// closes has the temporary file of a writer closed in another way. No write may be in flight.
 func closes(w any, before func(), code uint32) {
 	h := w.(interface{ File() fileshare.TempFile }).File().(*handle)
 	h.file = closingFile{h.file, before, code}
@@ -56,10 +56,10 @@ func TestErrorOfTheCloseIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closes(w, func() {}, statusDiskFull)
 	if _, err := w.Write(want); err != nil {
 		t.Fatal(err)
 	}
-	closes(w, func() {}, statusDiskFull)
 	for range 2 { // what was written in order cannot be written again
 		if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.NoSpace {
 			t.Errorf("got %v of the commit, want kind no-space", err)
@@ -106,11 +106,11 @@ func TestCommitContinuesAfterTheClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, leave := context.WithCancel(t.Context())
+	closes(w, leave, 0)
 	if _, err := w.Write([]byte("whole")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, leave := context.WithCancel(t.Context())
-	closes(w, leave, 0)
 	if _, err := w.Commit(ctx); backends.KindOf(err) != backends.Canceled {
 		t.Errorf("got %v of the commit that was left, want kind canceled", err)
 	}

@@ -50,9 +50,8 @@ var noRehearsal = map[string]string{
 	"ls": "reads", "cat": "reads", "du": "reads", "checkpoints": "reads", "status": "reads", "explain": "reads", "version": "reads", "help": "reads",
 	"rm": "refuses", "fanout": "prints", "krm": "prints", "pai convert": "prints", "completion": "prints", "complete": "prints", "reference": "prints",
 	"manifests webhook": "prints", "manifests map": "prints", "manifests rbac": "prints",
-	"next": "a call of the trainer's loop", "ack": "a call of the trainer's loop", "nack": "a call of the trainer's loop", "drain": "a call to the running stager",
+	"next": "a call of the trainer's loop", "ack": "a call of the trainer's loop", "nack": "a call of the trainer's loop",
 	"wrap": "runs a command and writes nothing itself", "webhook": "serves",
-	"check": "writes and removes only its own objects; --read-only writes none", "bench": "writes and removes only its own objects",
 }
 
 func TestCommandsThatWriteHaveADryRun(t *testing.T) {
