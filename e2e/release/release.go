@@ -140,7 +140,7 @@ func (r *release) write(ctx context.Context) error {
 	if err := r.file(fmt.Sprintf("stager_%s_image.tar", r.Version), index.Bytes(), 0o644); err != nil {
 		return err
 	}
-	if err := errors.Join(r.installer(), r.chart()); err != nil {
+	if err := errors.Join(r.installer(), r.chart(), r.monitoring()); err != nil {
 		return err
 	}
 	return r.sums()
