@@ -74,8 +74,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 			}
 			obj := listed(item)
 			if obj.Key <= last {
-				yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-					"the server lists keys out of order (%q after %q), so missing keys cannot be detected", obj.Key, last))
+				yield(backends.Object{}, objectstore.Unordered(prefix, obj.Key, last))
 				return
 			}
 			last = obj.Key

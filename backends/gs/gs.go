@@ -159,8 +159,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 			for i := range items {
 				obj := items[i].object()
 				if obj.Key <= last {
-					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so missing keys cannot be detected", obj.Key, last))
+					yield(backends.Object{}, objectstore.Unordered(prefix, obj.Key, last))
 					return
 				}
 				last = obj.Key

@@ -3,41 +3,20 @@ package gs
 import (
 	"context"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // ListLevel implements backends.LevelLister by the delimiter "/".
 func (b *bucket) ListLevel(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		last, token := "", ""
-		for {
-			page, next, err := b.level(ctx, prefix, token)
-			if err != nil {
-				yield(backends.Object{}, b.explain("list", prefix, err))
-				return
-			}
-			for _, obj := range page {
-				if obj.Key <= last {
-					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so missing keys cannot be detected", obj.Key, last))
-					return
-				}
-				if last = obj.Key; !yield(obj, nil) {
-					return
-				}
-			}
-			if next == "" {
-				return
-			}
-			token = next
-		}
-	}
+	return objectstore.Level(prefix,
+		func(token string) ([]backends.Object, string, error) { return b.level(ctx, prefix, token) },
+		func(err error) error { return b.explain("list", prefix, err) })
 }
 
-// level requests one page, and returns its objects and directories in the order of their keys.
+// level requests one page, and returns its objects and directories.
 func (b *bucket) level(ctx context.Context, prefix, token string) (all []backends.Object, next string, err error) {
 	items, dirs, next, err := b.page(ctx, selection{prefix: prefix, delimiter: "/"}, token)
 	if err != nil {
@@ -52,6 +31,5 @@ func (b *bucket) level(ctx context.Context, prefix, token string) (all []backend
 	for _, dir := range dirs {
 		all = append(all, backends.Object{Key: dir})
 	}
-	slices.SortFunc(all, func(a, b backends.Object) int { return strings.Compare(a.Key, b.Key) })
 	return all, next, nil
 }

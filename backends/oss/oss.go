@@ -110,8 +110,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 			for i := range page.Objects {
 				entry := &page.Objects[i]
 				if entry.Key <= last {
-					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so missing keys cannot be detected", entry.Key, last))
+					yield(backends.Object{}, objectstore.Unordered(prefix, entry.Key, last))
 					return
 				}
 				last = entry.Key
