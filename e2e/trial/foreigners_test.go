@@ -72,9 +72,9 @@ var foreigners = []foreigner{
 		},
 	},
 	// An object is locked while it is sent, so that a write waits until its readers are done. Other
-	// clients wait as long as stager.
+	// clients wait as long as stager. Where the machine is slow, the reader may be done in time.
 	{
-		name: "minio", needs: "minio", start: foreignS3(servers.StartMinIO), checked: []int{78}, byHand: true,
+		name: "minio", needs: "minio", start: foreignS3(servers.StartMinIO), checked: []int{0, 78}, byHand: true,
 		broken: []string{"a change does not wait for readers"},
 	},
 	// All ids of files are 0 in listings alone, a login is refused with a short answer, and writes
