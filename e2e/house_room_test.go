@@ -12,7 +12,6 @@ import (
 // have none.
 var withoutRoom = map[string]string{
 	"bench":           "it measures speed, which sampling changes",
-	"cluster":         "windows of pods have mounts of their own, and those of several pods one name",
 	"frameworks":      "its plans have outputs alone",
 	"image":           "it runs no stager",
 	"kinds":           "it runs no stager",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/room"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -90,7 +91,7 @@ func withControl(m *testing.M) (int, error) {
 	if under, err = startControl(ctx, dir, filepath.Join(dir, "bin")); err != nil {
 		return 0, err
 	}
-	return m.Run(), nil
+	return room.Run(m), nil
 }
 
 // keepLogs removes all but what the parts of the cluster said.

@@ -201,12 +201,16 @@ func diskOf(pid int, path string) (disk string) {
 
 // follow samples a window until its daemon has ended.
 func (w *watch) follow(ctx context.Context, pid int, args []string, root, disk string, win window) {
-	sampler := &Watcher{Dir: root + win.dir, Pid: pid}
+	sampler := &Watcher{Dir: root + win.dir, Root: root, Pid: pid}
+	name := win.dir
+	if root != "" { // pods have windows of one name
+		name = fmt.Sprintf("%s of process %d", win.dir, pid)
+	}
 	w.mu.Lock()
-	s := w.seen[win.dir]
+	s := w.seen[name]
 	if s == nil {
-		s = &seen{dir: win.dir, disk: disk}
-		w.seen[win.dir] = s
+		s = &seen{dir: name, disk: disk}
+		w.seen[name] = s
 	}
 	s.limit = max(s.limit, win.size)
 	s.runs++

@@ -22,6 +22,8 @@ import (
 // between them; that is what counts.
 type Watcher struct {
 	Dir string
+	// Root is the beginning of Dir that Pid does not see, because its mounts are others.
+	Root string
 	// Pid is the process whose unlinked open files count; 0: those of all processes.
 	Pid int
 
@@ -95,7 +97,7 @@ func (w *Watcher) look() map[file]int64 {
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
 		target, unlinked := strings.CutSuffix(target, " (deleted)")
-		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") {
+		if err == nil && unlinked && (strings.HasPrefix(target, w.Dir+"/") || strings.HasPrefix(target, strings.TrimPrefix(w.Dir, w.Root)+"/")) {
 			count(fd, 0)
 		}
 	}
