@@ -139,8 +139,27 @@ func eachUsed(t *testing.T, steps map[int]map[int]line) {
 		}
 	}
 	if wrong > 0 || len(times) != samples {
-		t.Errorf("got %d samples, of them %d not %d times, want each of %d in each epoch", len(times), wrong, epochs, samples)
+		t.Errorf("got %d samples, of them %d not %d times, want each of %d in each epoch; %s", len(times), wrong, epochs, samples, unlike(times, steps))
 	}
+}
+
+// unlike says how often samples were used that were not used once in each epoch, and which lines
+// of a rank are missing: a line that was lost on the way looks like samples that were.
+func unlike(times map[int]int, steps map[int]map[int]line) string {
+	var out strings.Builder
+	for sample := range samples {
+		if times[sample] != epochs {
+			fmt.Fprintf(&out, "sample %d %d times, ", sample, times[sample])
+		}
+	}
+	for rank, of := range steps {
+		for step := range slices.Max(slices.Collect(maps.Keys(of))) {
+			if _, ok := of[step+1]; !ok {
+				fmt.Fprintf(&out, "rank %d has no line of step %d, ", rank, step+1)
+			}
+		}
+	}
+	return strings.TrimSuffix(out.String(), ", ")
 }
 
 // typed returns what an example's comment tells to type after the name of the program, in the
