@@ -60,21 +60,18 @@ func (n *node) fit(t *testing.T, args []string, kills ...kill) (steps map[int]ma
 			t.Fatal(err)
 		}
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var l line
-			_, text, _ := strings.Cut(lines.Text(), "{") // torchrun puts the rank before it
-			if json.Unmarshal([]byte("{"+text), &l) != nil || l.Step == 0 {
-				continue // a framework printed it
-			}
-			of := steps[l.Rank]
-			if of == nil {
-				of = make(map[int]line)
-				steps[l.Rank] = of
-			}
-			maps.DeleteFunc(of, func(step int, _ line) bool { return step > l.Step })
-			of[l.Step] = l
-			if len(kills) > 0 && l.Step >= kills[0].step {
-				n.strike(t, kills[0].what, cmd.Process.Pid)
-				kills = kills[1:]
+			for _, l := range linesOf(t, lines.Text()) {
+				of := steps[l.Rank]
+				if of == nil {
+					of = make(map[int]line)
+					steps[l.Rank] = of
+				}
+				maps.DeleteFunc(of, func(step int, _ line) bool { return step > l.Step })
+				of[l.Step] = l
+				if len(kills) > 0 && l.Step >= kills[0].step {
+					n.strike(t, kills[0].what, cmd.Process.Pid)
+					kills = kills[1:]
+				}
 			}
 		}
 		err = cmd.Wait()
@@ -86,6 +83,23 @@ func (n *node) fit(t *testing.T, args []string, kills ...kill) (steps map[int]ma
 		}
 		return steps
 	}
+}
+
+// linesOf returns the lines of ranks in a line of text. torchrun puts the rank before each, and
+// copies those of two ranks at once, so that one may follow the other without a line break.
+func linesOf(t *testing.T, text string) (all []line) {
+	t.Helper()
+	for _, part := range strings.Split(text, "{")[1:] {
+		var l line
+		err := json.NewDecoder(strings.NewReader("{" + part)).Decode(&l)
+		switch {
+		case err == nil && l.Step > 0:
+			all = append(all, l)
+		case strings.Contains(part, `"samples"`):
+			t.Logf("not a line of a rank: %v: %q", err, text)
+		}
+	}
+	return all
 }
 
 // strike kills a part of a training whose first process is pid.
