@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,14 +26,7 @@ const mistakes = 3
 // Of each command the scripts show its help, a good run, mistakes, and a dry run if it has one.
 func TestScriptsHaveEachCaseOfEachCommand(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command(world.stager, "reference").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := reference.ParseCLI(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := commandLine(t)
 	files, err := filepath.Glob(scripts + "/*.txtar")
 	if err != nil {
 		t.Fatal(err)

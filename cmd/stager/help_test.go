@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -42,30 +40,6 @@ func TestHelpFitsAScreen(t *testing.T) {
 		if got := strings.Count(before, "\n"); got > screen {
 			t.Errorf("%s --help: %d lines before the flags, want at most %d", node.Path(), got, screen)
 		}
-	}
-}
-
-// noRehearsal has the commands without --dry-run, and why.
-var noRehearsal = map[string]string{
-	"ls": "reads", "cat": "reads", "du": "reads", "checkpoints": "reads", "status": "reads", "explain": "reads", "version": "reads", "help": "reads",
-	"rm": "refuses", "fanout": "prints", "krm": "prints", "pai convert": "prints", "completion": "prints", "complete": "prints", "reference": "prints",
-	"manifests webhook": "prints", "manifests map": "prints", "manifests rbac": "prints",
-	"next": "a call of the trainer's loop", "ack": "a call of the trainer's loop", "nack": "a call of the trainer's loop",
-	"wrap": "runs a command and writes nothing itself", "webhook": "serves",
-}
-
-func TestCommandsThatWriteHaveADryRun(t *testing.T) {
-	left := maps.Clone(noRehearsal)
-	for _, node := range parser(t, new(cli)).Model.Leaves(false) {
-		name := strings.TrimPrefix(node.FullPath(), "stager ")
-		has := slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == "dry-run" })
-		if why := noRehearsal[name]; has == (why != "") {
-			t.Errorf("stager %s: has --dry-run: %v; the list says it needs none because it %q", name, has, why)
-		}
-		delete(left, name)
-	}
-	for name := range left {
-		t.Errorf("the list has stager %s, which does not exist", name)
 	}
 }
 
