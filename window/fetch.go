@@ -176,7 +176,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	e.in = nil
 	if err == nil {
 		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
-		w.diskTries = 0
+		w.diskPause.fetched()
 		w.moveLocked(e, Ready, "fetched")
 		w.verifiedLocked(e)
 		return
@@ -191,8 +191,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	switch kind {
 	case failDisk:
 		// The disk is at fault, not this file.
-		w.diskUntil = now.Add(pause(w.diskTries))
-		w.diskTries++
+		w.diskPause.full(now)
 		w.relieveLocked("disk full")
 		w.requeueLocked(e, now, "disk full")
 		return

@@ -3,7 +3,6 @@ package window
 import (
 	"errors"
 	"io/fs"
-	"slices"
 	"time"
 )
 
@@ -25,9 +24,7 @@ func (w *Window) scan() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	// Listing a large directory takes long and must leave time for other work.
-	w.scanAt = now.Add(max(pollEvery, 20*now.Sub(began)))
-	w.scanSoon = now.Add(max(pollEvery/50, 5*now.Sub(began)))
+	w.scans.done(began, now)
 	if err != nil {
 		w.troubleLocked("cannot list the window's directories", err)
 		return
@@ -159,7 +156,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 
 // strangersLocked logs each foreign file in ready/ once, and leaves it in place.
 func (w *Window) strangersLocked(names []string) {
-	strange := map[string]bool{}
+	var foreign []string
 	for _, name := range names {
 		if e := w.files[name]; e != nil && (e.published || e.showing) {
 			continue
@@ -167,20 +164,9 @@ func (w *Window) strangersLocked(names []string) {
 		if _, end := parseEnd(name); end {
 			continue
 		}
-		strange[name] = true
-		if !w.strange[name] {
-			w.log.Warn("ignoring a foreign file in ready/", "file", name)
-		}
+		foreign = append(foreign, name)
 	}
-	w.strange = strange
-}
-
-// strangerNames returns the names of these files, for the Status.
-func (w *Window) strangerNames() []string {
-	names := make([]string, 0, len(w.strange))
-	for name := range w.strange {
-		names = append(names, name)
+	for _, name := range w.scans.saw(foreign) {
+		w.log.Warn("ignoring a foreign file in ready/", "file", name)
 	}
-	slices.Sort(names)
-	return names
 }

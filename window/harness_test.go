@@ -225,7 +225,7 @@ func (b *bench) step() todo {
 // settle steps until nothing is left to do at this moment. It includes a scan of the files.
 func (b *bench) idle() {
 	b.t.Helper()
-	b.scanAt = time.Time{}
+	b.scans.at = time.Time{}
 	for range 1000 {
 		t := b.step()
 		if !t.work() && len(t.fetch) == 0 && t.order < 0 && t.more < 0 && len(b.pending) == 0 {

@@ -33,6 +33,8 @@ type journal struct {
 
 	rewriting bool
 	since     []byte // records added during a compaction
+
+	work journalWork
 }
 
 // syncEvery is the longest time that a record may be missing on the disk.
@@ -141,7 +143,7 @@ func (j *journal) replace(next *disk.Replacing) error {
 	if info, err := next.Stat(); err == nil {
 		size = info.Size()
 	}
-	*j = journal{file: next.File, reserve: j.reserve, durable: j.durable, buf: j.buf, size: size, fresh: size, dirty: len(j.since) > 0}
+	*j = journal{file: next.File, reserve: j.reserve, durable: j.durable, buf: j.buf, size: size, fresh: size, dirty: len(j.since) > 0, work: j.work}
 	if old != nil {
 		return old.Close()
 	}
@@ -233,8 +235,7 @@ func (w *Window) compact() {
 	}
 	if err != nil {
 		w.troubleLocked("cannot rewrite the journal", err)
-		w.journal.lines = 0 // tried again after as many more
-		w.compactAt = time.Now().Add(lookEvery)
+		w.journal.compactFailed(time.Now())
 		if failKind(err) == failDisk {
 			w.relieveLocked("journal needs space")
 		}
@@ -291,7 +292,7 @@ func (w *Window) syncJournal() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.syncing = false
+	w.journal.work.syncing = false
 	if err != nil && w.journal.file == file { // otherwise the new file was synced
 		w.journal.dirty = true
 		w.troubleLocked("cannot sync the journal", err)

@@ -52,8 +52,8 @@ func (w *Window) plan(now time.Time) todo {
 			t.fetch = w.startLocked(now, alarm)
 		}
 	}
-	if now.Before(w.diskUntil) {
-		alarm(w.diskUntil)
+	if !w.diskPause.over(now) {
+		alarm(w.diskPause.until)
 	}
 	if !w.ordering {
 		if t.order = w.orderWantedLocked(); t.order >= 0 {
@@ -67,28 +67,10 @@ func (w *Window) plan(now time.Time) todo {
 
 	t.show = w.publishesLocked(now, alarm)
 	t.remove = w.removalsLocked(now, alarm)
-	if now.Before(w.endsAt) {
-		alarm(w.endsAt)
-	} else {
-		t.ends, w.ends = w.ends, nil
-	}
-	scanAt := w.scanAt
-	if w.scanWant && w.scanSoon.Before(scanAt) {
-		scanAt = w.scanSoon
-	}
-	if t.scan = !now.Before(scanAt); t.scan {
-		w.scanWant = false
-	} else {
-		alarm(scanAt)
-	}
-	t.compact = (w.journal.size > w.journalMost() || w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn) && !now.Before(w.compactAt)
-	if w.journal.dirty && !w.syncing {
-		if t.sync = !now.Before(w.syncAt); t.sync {
-			w.syncing, w.syncAt = true, now.Add(syncEvery)
-		} else {
-			alarm(w.syncAt)
-		}
-	}
+	t.ends = w.ends.take(now, alarm)
+	t.scan = w.scans.due(now, alarm)
+	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.active)+len(w.settled))
+	t.sync = w.journal.syncDue(now, alarm)
 
 	w.readyLocked()
 	w.serveLocked(now)
@@ -118,7 +100,7 @@ func (w *Window) advanceLocked() {
 			return
 		}
 		if w.cfg.Release != ReleaseRolling {
-			w.ends = append(w.ends, w.low.epoch)
+			w.ends.add(w.low.epoch)
 		}
 		w.log.Info("epoch ended", "epoch", w.low.epoch)
 		delete(w.orders, w.low.epoch)
@@ -145,7 +127,7 @@ func (w *Window) doneLocked() bool {
 		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
 			len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing+len(w.removals) == 0
 	}
-	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.removals) == 0
+	return w.overLocked(w.low.epoch) && w.ends.empty() && len(w.removals) == 0
 }
 
 // orderWantedLocked returns the epoch whose order is needed next; -1: none. Orders are retained for

@@ -171,7 +171,7 @@ func (w *Window) Starved() bool {
 
 // causeLocked returns what a reader that cannot lease anything waits for.
 func (w *Window) causeLocked(now time.Time) Cause {
-	if now.Before(w.diskUntil) {
+	if !w.diskPause.over(now) {
 		return CauseDisk
 	}
 	var first *entry // the next shard among those that are being fetched

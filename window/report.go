@@ -36,6 +36,8 @@ type reports struct {
 
 	most  int64         // total bytes of all reports; 0: no limit
 	sizes map[int]int64 // file sizes by epoch
+
+	last *ReportSum // of the last complete epoch; nil before it was asked for
 }
 
 const reportsDir = disk.Private + "/reports"
@@ -200,7 +202,7 @@ func sumOf(epoch int, report []Delivery) *ReportSum {
 // lastReport returns the summary of the epoch before the current one. It reads the report once.
 func (w *Window) lastReport() *ReportSum {
 	w.mu.Lock()
-	epoch, sum := w.low.epoch-1, w.reported
+	epoch, sum := w.low.epoch-1, w.reports.last
 	w.mu.Unlock()
 	if epoch < 0 || sum != nil && sum.Epoch == epoch {
 		return sum
@@ -212,6 +214,6 @@ func (w *Window) lastReport() *ReportSum {
 	sum = sumOf(epoch, report)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reported = sum
+	w.reports.last = sum
 	return sum
 }

@@ -88,7 +88,7 @@ func (w *Window) undropLocked(e *entry) {
 	w.moveLocked(e, Ready, "acquired by a reader before removal")
 	w.active[e.seq], w.files[e.name] = e, e
 	w.offerLocked(e)
-	w.scanWant = true
+	w.scans.request()
 }
 
 // forgetLocked removes an entry from the positions; its file may still take space.
@@ -108,7 +108,7 @@ func (w *Window) removeLocked(e *entry) {
 // with MinFree left. If less than MinFree is left already, it drops the file that is needed last,
 // but never the next one: readers could then never make room.
 func (w *Window) diskLocked(now time.Time, size int64) bool {
-	if now.Before(w.diskUntil) {
+	if !w.diskPause.over(now) {
 		return false
 	}
 	if w.cfg.MinFree == 0 {
@@ -120,7 +120,7 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 	} else if free-w.unallocated-size >= w.cfg.MinFree {
 		return true
 	}
-	w.diskUntil = now.Add(lookEvery)
+	w.diskPause.scarce(now)
 	if err == nil && free < w.cfg.MinFree && w.leaving == 0 {
 		w.relieveLocked("free space below minFree")
 	}

@@ -118,7 +118,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 		if err != nil {
 			w.mu.Lock()
 			w.troubleLocked("cannot mark the end of an epoch", err)
-			w.ends, w.endsAt = append(w.ends, epoch), time.Now().Add(lookEvery)
+			w.ends.retry(time.Now(), epoch)
 			w.mu.Unlock()
 		}
 	}
@@ -257,7 +257,7 @@ func (w *Window) heard(event fsnotify.Event) {
 	case !done && event.Has(fsnotify.Remove):
 		w.findLocked(time.Now(), e, nil)
 	case !done && event.Has(fsnotify.Rename), done && event.Has(fsnotify.Create):
-		w.scanWant = true
+		w.scans.request()
 	default:
 		return
 	}

@@ -80,7 +80,7 @@ func (w *Window) Status() Status {
 		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used + w.own, Limit: w.cfg.Size, Peak: w.peak,
 		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Reused: w.stats.reused, Report: report,
-		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
+		Waiting: len(w.waiters), Strangers: w.scans.foreignNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, Cautions: w.cautions(), LastError: w.lastError,
 		Starvation: w.starvationLocked(time.Now()),
 	}

@@ -80,16 +80,10 @@ type Window struct {
 	undecided   []*entry  // Acked, before it is known whether the next epoch reuses them
 	zombies     []*entry
 	zombiesAt   time.Time // next check of the zombies
-	ends        []int     // epochs whose END marker is to be written
-	endsAt      time.Time // do not write END markers before
 
-	diskUntil time.Time // start no fetch before
-	diskTries int
-
-	scanAt   time.Time // next scan of the directories
-	scanSoon time.Time // earliest time of a scan that scanWant requests
-	scanWant bool
-	strange  map[string]bool // foreign files in ready/
+	ends      ends
+	diskPause diskPause
+	scans     scans
 
 	// Readers.
 	readers  map[string]*reader
@@ -107,11 +101,7 @@ type Window struct {
 	ready    bool
 
 	journal   *journal
-	compactAt time.Time // do not compact before
-	syncAt    time.Time // next sync of the journal
-	syncing   bool
 	reports   *reports
-	reported  *ReportSum // summary of the last complete epoch
 	lastError string
 	stats     stats
 	ended     error  // returned by Lease once Run has ended
@@ -144,7 +134,7 @@ func New(cfg Config) (*Window, error) {
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
 		orders: map[int][]int32{}, demand: map[int]demand{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
-		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
+		totals: map[State]*total{}, fetching: map[*entry]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
 		growth:      growth{whole: map[int]bool{}},
 		unconfirmed: cfg.Unconfirmed,
