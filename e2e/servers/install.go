@@ -31,7 +31,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		_, err := Unpack(ctx, progress, cephPackages...)
 		return err
 	case "az":
-		return installAzurite(ctx, progress)
+		return azurite.install(ctx, progress)
 	case "smb":
 		if err := needsRoot(protocol); err != nil {
 			return err
@@ -76,7 +76,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
 	case "pytorch":
-		return errors.Join(pytorchWheels.install(ctx, progress, torchModules), pythonToolWheels.install(ctx, progress, torchModules))
+		return errors.Join(pytorchWheels.install(ctx, progress, torchModules), pythonToolWheels.install(ctx, progress, torchModules), pyright.install(ctx, progress))
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
 	case "prometheus":

@@ -75,6 +75,17 @@ func PyTorch() (Trainer, error) {
 // PythonTools finds what Install("pytorch") installed to check the Python package: mypy, ruff and coverage.
 func PythonTools() (Trainer, error) { return pythonToolWheels.trainer("pytorch", torchModules) }
 
+// pyright checks types as editors do.
+const pyright npmPackages = "pyright"
+
+// Pyright finds what Install("pytorch") installed beside mypy: an interpreter and the script for it.
+func Pyright() (node, script string, err error) {
+	if node, script, err = pyright.program("node_modules/pyright/index.js"); err != nil {
+		return "", "", notHere("pytorch", err)
+	}
+	return node, script, nil
+}
+
 // Streaming finds what Install("streaming") installed: PyTorch with WebDataset and MosaicML
 // Streaming.
 func Streaming() (Trainer, error) { return streamingWheels.trainer("streaming", streamingModules) }

@@ -59,12 +59,12 @@ class Callback(_Exports or _Plain, transformers.TrainerCallback):  # type: ignor
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         if state.is_world_process_zero:
             path = os.path.abspath(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
-            data: Any = self.data
-            late = _Exports is None and data is not None
-            if late:
+            until = time.monotonic()
+            if _Exports is None and self.data is not None:
                 with open(os.path.join(path, _POSITION), "w", encoding="utf-8") as file:
-                    json.dump(data.state_dict(), file)
-            self._commit(path, state.global_step, time.monotonic() + (_OLD_S if late else 0.0))
+                    json.dump(self.data.state_dict(), file)
+                until += _OLD_S
+            self._commit(path, state.global_step, until)
         return control
 
     def _commit(self, path: str, step: int, until: float) -> None:

@@ -49,7 +49,7 @@ class WebDataset(FluidInterface, SampleDataset):  # type: ignore[misc, unused-ig
         new._mixes = new._order.shuffle > 1
         return new
 
-    def compose(self, *stages: Any) -> WebDataset:
+    def compose(self, *stages: Any) -> WebDataset:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns the dataset with more stages, which take one sample each."""
         for stage in stages:
             name = getattr(getattr(stage, "f", None), "__name__", type(stage).__name__).lstrip("_")

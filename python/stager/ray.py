@@ -46,10 +46,10 @@ class Dataset(batches):
 
     def iter_torch_batches(self, *, batch_size: int = 256) -> Iterator[dict[str, Any]]:
         """Iterates over batches of an epoch: tensors by column."""
-        import torch
+        import torch  # which pyright takes for stager.torch where there is no PyTorch
 
         for batch in self.iter_batches(batch_size=batch_size):
-            yield {name: torch.as_tensor(of) for name, of in batch.items()}
+            yield {name: torch.as_tensor(of) for name, of in batch.items()}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def dataset(

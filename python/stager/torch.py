@@ -28,6 +28,11 @@ from ._order import Order, Tagged, Whole
 __all__ = ["SampleDataset", "ShardDataset", "loader"]
 
 
+def _worker() -> Any:
+    """Returns the id and num_workers of this worker, or None outside of one. PyTorch declares neither."""
+    return torch.utils.data.get_worker_info()
+
+
 class _Dataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg, misc, unused-ignore]
     """A dataset of an input, for loader."""
 
@@ -47,7 +52,7 @@ class _Dataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg, misc
         return {**self.__dict__, "_feed": None}
 
     def __iter__(self) -> Iterator[Tagged]:
-        info = torch.utils.data.get_worker_info()
+        info = _worker()
         number = self._pass
         if number == 0 or (info is not None and not self._ends):
             raise UsageError(
@@ -62,10 +67,10 @@ class _Dataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg, misc
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the training loop. In a worker, which does not know it, nothing."""
-        return {} if torch.utils.data.get_worker_info() is not None else self.feed().state()
+        return {} if _worker() is not None else self.feed().state()
 
     def load_state_dict(self, state: Any) -> None:
-        if torch.utils.data.get_worker_info() is None:
+        if _worker() is None:
             self.feed().load(state)
 
 
