@@ -52,16 +52,30 @@ func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Curso
 	}
 }
 
-// cursors returns the cursors of all inputs whose shards are acknowledged, for a checkpoint.
+// positioned returns the names of the inputs that have a position or will have one: windows whose
+// shards are acknowledged.
+func (d *Daemon) positioned() (names []string) {
+	for _, in := range d.inputs {
+		in.mu.Lock()
+		absent := in.absent != nil
+		in.mu.Unlock()
+		if !absent && in.spec.Mode == plan.ModeWindow && in.spec.Window.Release != plan.ReleaseRolling && in.spec.Window.Release != plan.ReleaseNever {
+			names = append(names, in.spec.Name)
+		}
+	}
+	return names
+}
+
+// cursors returns the cursors of all inputs that have a position and are open, for a checkpoint.
 func (d *Daemon) cursors() checkpoint.Cursors {
 	all := make(checkpoint.Cursors)
-	for _, in := range d.inputs {
-		w, err := d.window(in.spec.Name)
-		if err != nil || in.spec.Window.Release == plan.ReleaseRolling || in.spec.Window.Release == plan.ReleaseNever {
-			continue // not open yet, or without a cursor
+	for _, name := range d.positioned() {
+		w, err := d.window(name)
+		if err != nil {
+			continue // not open yet
 		}
 		if text, err := json.Marshal(w.Cursor()); err == nil {
-			all[in.spec.Name] = text
+			all[name] = text
 		}
 	}
 	return all

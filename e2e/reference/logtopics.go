@@ -75,6 +75,7 @@ var outputLogs = []explained{
 	{"cannot scan the output", "The output's directory cannot be read. Check that it exists, its permissions and its volume."},
 	{"cannot use a snapshot of an earlier process", "A snapshot on the volume is incomplete or damaged, and is removed. The checkpoint is saved again if the trainer still has it."},
 	{"cannot write LATEST; restore does not need it", "The store failed. LATEST is a hint for people; nothing to do."},
+	{"checkpoint has no position of an input, because the input was not open yet: restore --rewind cannot rewind it", "The trainer saved before the source of `input` was listed, such as right after a restart. The files are saved. After a restore from this checkpoint, the input begins where it is: set it with `PUT /v1/inputs/NAME/cursor`, or restore a later one. A trainer that first takes a shard of each input never sees this."},
 	{"data of this upload was removed by another process, sending it again", "A retention of another process removed it. Let one job save to a destination, and do not prune while jobs upload."},
 	{"not saved, because it is not a complete checkpoint", "At the end of the job, `name` was incomplete for the given `reason`. The checkpoint before it is in the store."},
 	{"the checkpoint is held until the destination accepts it: fix the cause and restart stager, or copy the files from the directory", "The line before gives the cause. The files are in `directory`."},

@@ -110,6 +110,21 @@ func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]str
 	}
 }
 
+// warnOfUnknownPositions names the inputs that were not open yet when the trainer began to save:
+// a trainer that resumed from its own files can save before. After a restore such an input begins
+// where it is, not where the checkpoint was.
+func (u *Uploader) warnOfUnknownPositions(snap *snapshot) {
+	if u.cfg.Inputs == nil {
+		return
+	}
+	for _, input := range u.cfg.Inputs() {
+		if _, known := snap.Cursors[input]; !known {
+			u.log.Warn("checkpoint has no position of an input, because the input was not open yet: restore --rewind cannot rewind it",
+				"step", snap.Step, "checkpoint", snap.Name, "input", input)
+		}
+	}
+}
+
 // joinCursors returns the cursors for a COMMIT: for each input, those of all nodes.
 func joinCursors(parts []part) map[string][]json.RawMessage {
 	var all map[string][]json.RawMessage

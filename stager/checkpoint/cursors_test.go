@@ -1,10 +1,15 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +157,32 @@ func TestCursorsOfAllNodesAreInOneCommit(t *testing.T) {
 		r, _ := restoreNewest(t, b)
 		if got, err := json.Marshal(r.Cursors); err != nil || string(got) != `{"train":[0,1,2]}` {
 			t.Errorf("got %s (%v), want those of all nodes", got, err)
+		}
+	})
+}
+
+// A trainer that resumed from its own files can save before its input is listed. The position of
+// that input was missing in the checkpoint, and nobody said so.
+func TestMissingPositionOfAnInputIsNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var log bytes.Buffer
+		dir, open := t.TempDir(), Cursors{"train": json.RawMessage("3")}
+		u := newUploader(t, dir, mem.New(), func(c *Config) {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+			c.Inputs = func() []string { return []string{"train", "val"} }
+			c.Cursors = func() Cursors { return maps.Clone(open) }
+		})
+		for step, want := range []int{1, 0} {
+			log.Reset()
+			write(t, filepath.Join(dir, fmt.Sprintf("checkpoint-%d", step)), model("x"))
+			settled(t, u)
+			if got := strings.Count(log.String(), "no position of an input"); got != want {
+				t.Errorf("step %d, open are %v: %d warnings, want %d", step, slices.Sorted(maps.Keys(open)), got, want)
+			}
+			if got := strings.Contains(log.String(), "input=val"); got != (want > 0) {
+				t.Errorf("step %d: the log names val: %v, want %v:\n%s", step, got, want > 0, &log)
+			}
+			open["val"] = json.RawMessage("0")
 		}
 	})
 }

@@ -77,6 +77,8 @@ type Config struct {
 	Pod         string         // run of the pod; another run with the same volume is another member
 	Stager      string         // version, for the record
 	Cursors     func() Cursors // returns the input positions; nil: unknown
+	// Inputs returns the names of the inputs that Cursors returns once they are open. nil: none.
+	Inputs func() []string
 	// Reached returns the cursors of the moment at which the trainer had used the given number of
 	// samples. nil: cursors are not adjusted.
 	Reached func(Cursors, int64) Cursors
@@ -413,6 +415,7 @@ func (u *Uploader) Close() error {
 // holdLocked registers a snapshot.
 func (u *Uploader) holdLocked(snap *snapshot) {
 	u.placeLocked(snap)
+	u.warnOfUnknownPositions(snap)
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
 	if !snap.Complete.Before(u.complete.Time) {
