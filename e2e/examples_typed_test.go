@@ -50,7 +50,7 @@ func TestExamplesRunAsPrinted(t *testing.T) {
 		}
 		var lines []string
 		if filepath.Ext(path) == ".md" {
-			lines = strings.Split(strings.TrimSpace(strings.Join(codeBlocks(string(text)), "")), "\n")
+			lines = strings.Split(strings.TrimSpace(strings.Join(blocksOf(string(text)), "")), "\n")
 		} else {
 			for _, found := range commandLines.FindAllStringSubmatch(string(text), -1) {
 				lines = append(lines, found[1])

@@ -25,50 +25,74 @@ type readmeBlock struct {
 
 const loaders = "TestLoadersOfTheReadmeRunAsPrinted"
 
-// readmeBlocks are all of them, in their order.
-var readmeBlocks = []readmeBlock{
-	{begins: "apt install cifs-utils", run: (*readme).othersDo},
-	{begins: "sh install.sh", by: "TestInstallPageRunsAsPrinted"},
-	{begins: "make demo", run: (*readme).makes},
-	{begins: "make test", run: (*readme).makes},
-	{begins: "# job.yaml: ", run: (*readme).jobSpec},
-	{begins: "stager inject -f job.yaml | kubectl", run: (*readme).inject},
-	{begins: "stager manifests webhook", run: (*readme).types},
-	{begins: "stager pai convert job.json", run: (*readme).pai},
-	{begins: "initContainers:\n- name: stage\n", run: (*readme).initContainer},
-	{begins: "# plan.yaml\n", run: func(r *readme, block string) { r.write("plan.yaml", block) }},
-	{begins: "initContainers:\n- name: stager\n", run: (*readme).sidecar},
-	{begins: "# PyTorch (pip install ./python)", by: loaders},
-	{begins: "# the same with WebDataset", by: loaders},
-	{begins: "# JAX, a plain loop", by: loaders},
-	{begins: "# shell: next", by: loaders},
-	{begins: "# any loader that can delete", by: loaders},
-	{begins: "# samples mixed across 16 shards", run: (*readme).sample},
-	{begins: "stager commit ckpt", run: (*readme).commit},
-	{begins: "stager run -f plan.yaml -- python train.py", run: (*readme).types},
-	{begins: "stager ls s3://datasets", run: func(r *readme, block string) { r.daemon(func() { r.types(block) }) }},
-	{begins: "stager copy s3://datasets", run: (*readme).types},
-	{begins: "stager fanout", run: (*readme).fanout},
-	{begins: "stager pack", run: (*readme).types},
-	{begins: "stager check smb://", run: (*readme).check},
-	{begins: "smb://nobody@server/data/scratch, checked", run: (*readme).checked},
+// readmePages are the README and the pages that continue it, each with all its blocks, in their
+// order. They are typed one after the other, in one directory.
+var readmePages = []struct {
+	file   string
+	blocks []readmeBlock
+}{
+	{"../README.md", []readmeBlock{
+		{begins: "apt install cifs-utils", run: (*readme).othersDo},
+		{begins: "sh install.sh", by: "TestInstallPageRunsAsPrinted"},
+		{begins: "# plan.yaml\n", run: func(r *readme, block string) { r.write("plan.yaml", block) }},
+		{begins: "stager run -f plan.yaml -- python train.py", run: (*readme).types},
+		{begins: "# job.yaml: ", run: (*readme).jobSpec},
+		{begins: "stager inject -f job.yaml | kubectl", run: (*readme).inject},
+		{begins: "# PyTorch (pip install ./python)", by: loaders},
+		{begins: "stager commit ckpt", run: (*readme).commit},
+		{begins: "stager check smb://", run: (*readme).check},
+		{begins: "make demo", run: (*readme).makes},
+		{begins: "make test", run: (*readme).makes},
+	}},
+	{"../docs/guides/check-a-store.md", []readmeBlock{{begins: "smb://nobody@server/data/scratch, checked", run: (*readme).checked}}},
+	{"../docs/guides/containers.md", []readmeBlock{
+		{begins: "initContainers:\n- name: stage\n", run: (*readme).initContainer},
+		{begins: "# plan.yaml\n", run: func(r *readme, block string) { r.write("plan.yaml", block) }},
+		{begins: "initContainers:\n- name: stager\n", run: (*readme).sidecar},
+	}},
+	{"../docs/guides/read-shards.md", []readmeBlock{
+		{begins: "from stager.torch import SampleDataset", by: loaders},
+		{begins: "from stager.torch import ShardDataset", by: loaders},
+		{begins: "from stager import batches", by: loaders},
+		{begins: "while p=$(stager next", by: loaders},
+		{begins: "until [ -e", by: loaders},
+		{begins: "stager sample train", run: (*readme).sample},
+	}},
+	{"../docs/guides/command-line.md", []readmeBlock{
+		{begins: "stager ls s3://datasets", run: (*readme).types},
+		{begins: "stager push --commit", run: (*readme).types},
+		{begins: "stager status", run: func(r *readme, block string) { r.daemon(func() { r.types(block) }) }},
+		{begins: "stager copy s3://datasets", run: (*readme).types},
+		{begins: "stager fanout", run: (*readme).fanout},
+		{begins: "stager pack", run: (*readme).types},
+	}},
+	{"../docs/guides/openpai.md", []readmeBlock{{begins: "stager pai convert job.json", run: (*readme).pai}}},
 }
 
-// TestReadmeRunsAsPrinted walks the blocks of the README and runs each as it stands, in its
-// own quoting, in one directory, with only addresses replaced. A block that nothing runs
-// fails the test.
+const readmeTest = "TestReadmeRunsAsPrinted"
+
+// TestReadmeRunsAsPrinted walks the blocks of the README and of the pages that continue it, and
+// runs each as it stands, in its own quoting, in one directory, with only addresses replaced. A
+// block that nothing runs fails the test.
 func TestReadmeRunsAsPrinted(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
+	r := newReadme(t)
+	for _, page := range readmePages {
+		t.Run(filepath.Base(page.file), func(t *testing.T) { r.walk(t, page.file, page.blocks) })
+	}
+}
+
+// walk runs the blocks of one page, and the commands within its sentences.
+func (r *readme) walk(t *testing.T, file string, want []readmeBlock) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReadme(t)
-	blocks := codeBlocks(string(text))
+	blocks := blocksOf(string(text))
 	for i, block := range blocks {
-		if i == len(readmeBlocks) || !strings.HasPrefix(block, readmeBlocks[i].begins) {
-			t.Fatalf("block %d of the README begins with %.60q, which nothing here runs", i, block)
+		if i == len(want) || !strings.HasPrefix(block, want[i].begins) {
+			t.Fatalf("block %d begins with %.60q, which nothing here runs", i, block)
 		}
-		b := readmeBlocks[i]
+		b := want[i]
 		if b.by != "" {
 			named, err := exec.Command("grep", "-rlF", "func "+b.by+"(", "--include=*_test.go", ".").Output()
 			if err != nil || len(named) == 0 {
@@ -81,8 +105,8 @@ func TestReadmeRunsAsPrinted(t *testing.T) {
 			b.run(r, block)
 		})
 	}
-	if len(blocks) != len(readmeBlocks) {
-		t.Errorf("got %d blocks, want %d", len(blocks), len(readmeBlocks))
+	if len(blocks) != len(want) {
+		t.Errorf("got %d blocks, want %d", len(blocks), len(want))
 	}
 	for _, inline := range regexp.MustCompile("`(stager [a-z]+ [^`]*(?:://|\\.yaml)[^`]*)`").FindAllStringSubmatch(string(text), -1) {
 		t.Run(inline[1], func(t *testing.T) {
@@ -93,34 +117,24 @@ func TestReadmeRunsAsPrinted(t *testing.T) {
 	}
 }
 
-// codeBlocks are the blocks of a page between fences, and those that are indented.
-func codeBlocks(text string) (blocks []string) {
-	var block []string
-	fenced, before := false, ""
-	end := func() {
-		if len(block) > 0 {
-			blocks = append(blocks, strings.Join(block, "\n")+"\n")
-		}
-		block = nil
+var testLink = regexp.MustCompile(`\[(Test\w+)\]\(([\w/.]+)\)`)
+
+// The README names the tests that hold each promise. They must stand where its links lead.
+func TestPromisesOfTheReadmeNameTheirTests(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		code, indented := strings.CutPrefix(line, "    ")
-		switch {
-		case strings.HasPrefix(line, "```"):
-			end()
-			fenced = !fenced
-		case fenced:
-			block = append(block, line)
-		case indented && (before == "" || len(block) > 0):
-			block = append(block, code)
-		default:
-			end()
-		}
-		before = line
+	links := testLink.FindAllStringSubmatch(string(text), -1)
+	if len(links) < 8 {
+		t.Errorf("got %d tests, want at least 8", len(links))
 	}
-	end()
-	return blocks
+	for _, link := range links {
+		source, err := os.ReadFile(filepath.Join("..", link[2]))
+		if err != nil || !strings.Contains(string(source), "\nfunc "+link[1]+"(") {
+			t.Errorf("%s is not in %s (%v)", link[1], link[2], err)
+		}
+	}
 }
 
 // readme is the directory in which the README is typed.
@@ -359,10 +373,9 @@ func (r *readme) daemon(do func()) {
 
 func (r *readme) sample(block string) {
 	r.t.Helper()
-	_, line, _ := strings.Cut(block, "\n")
 	r.daemon(func() {
 		socket := filepath.Join(r.work, "sample-train.sock")
-		r.runs(strings.Fields(line)[1:], func() bool { return r.command("stager status --ready --socket "+socket).Run() == nil }, func() {})
+		r.runs(strings.Fields(block)[1:], func() bool { return r.command("stager status --ready --socket "+socket).Run() == nil }, func() {})
 	})
 }
 
