@@ -1,37 +1,105 @@
 package pytorch
 
 import (
-	"bytes"
+	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
+
+// trainers are those of loader.py, one after the other.
+type trainers struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+	lines  *bufio.Scanner
+}
+
+// trainers starts loader.py, which must end within some time: to wait for ever is what might be
+// wrong with it.
+func (l *lab) trainers(t *testing.T, python, socket string, workers, shuffle int, kind string, within time.Duration) *trainers {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	t.Cleanup(cancel)
+	state := filepath.Join(t.TempDir(), "state.json")
+	cmd := exec.CommandContext(ctx, python, "-B", "testdata/loader.py", state, strconv.Itoa(l.epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind)
+	cmd.Env, cmd.Stderr = append(l.command(socket).Env, "OMP_NUM_THREADS=1"), t.Output()
+	orders, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	for _, err := range []error{err1, err2, cmd.Start()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	return &trainers{t, cmd, orders, lines}
+}
+
+// next returns the next line.
+func (s *trainers) next() string {
+	s.t.Helper()
+	if !s.lines.Scan() {
+		s.t.Fatalf("the trainers ended with %v, %v", s.lines.Err(), s.cmd.Wait())
+	}
+	return s.lines.Text()
+}
+
+// kill runs a trainer that is killed, and returns how it ended; struck is called when stager is to be killed.
+func (s *trainers) kill(kill string, struck func()) (code int) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.orders, kill+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
+	line := s.next()
+	if line == "stager" {
+		struck()
+		line = s.next()
+	}
+	if _, err := fmt.Sscanf(line, "ended "+kill+" %d", &code); err != nil {
+		s.t.Fatalf("%q: %v", line, err)
+	}
+	return code
+}
+
+// uses runs the last trainer to its end, and returns the samples that counted in each epoch.
+func (s *trainers) uses() (used [][]int) {
+	s.t.Helper()
+	if err := s.orders.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(s.next()), &used); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Fatal(err)
+	}
+	return used
+}
 
 // uses runs loader.py to its end, with a kill after each of some numbers of samples, and returns
 // the numbers of the samples that were used in each epoch.
 func (l *lab) uses(t *testing.T, socket string, workers, shuffle int, kind string, kills ...string) (used [][]int) {
 	t.Helper()
-	state := filepath.Join(t.TempDir(), "state.json")
-	args := []string{state, strconv.Itoa(epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind}
+	s := l.trainers(t, l.trainer.Python, socket, workers, shuffle, kind, 3*time.Minute)
 	for _, kill := range kills {
-		cmd := l.command(socket)
-		cmd.Args = append(append([]string{l.trainer.Python, "-B", "testdata/loader.py"}, args...), kill)
-		out, err := cmd.CombinedOutput()
-		if exit := new(exec.ExitError); !errors.As(err, &exit) || bytes.Contains(out, []byte("AssertionError")) {
-			t.Fatalf("with %s the trainer ended with %v, want it to fail\n%s", kill, err, out)
+		want := -9
+		if strings.HasPrefix(kill, "worker") {
+			want = 1 // the loader says so
+		}
+		if code := s.kill(kill, nil); code != want {
+			t.Fatalf("with %s the trainer ended with %d, want %d", kill, code, want)
 		}
 	}
-	cmd := l.command(socket)
-	cmd.Args = append([]string{l.trainer.Python, "-B", "testdata/loader.py"}, args...)
-	if err := json.Unmarshal(l.run(cmd), &used); err != nil {
-		t.Fatal(err)
-	}
-	return used
+	return s.uses()
 }
 
 // A shard is acknowledged when the training loop has used its samples. So whatever is killed,

@@ -39,12 +39,13 @@ type lab struct {
 	url     string   // of the shards
 	shards  string   // the same, in a local directory
 	size    int64    // of the largest one
+	epochs  int      // of plans
 }
 
 func newLab(t *testing.T) *lab {
 	trainer, err := servers.PyTorch()
 	live.Require(t, "pytorch", err)
-	l := &lab{t: t, trainer: trainer, stager: filepath.Join(t.TempDir(), "stager"), shards: t.TempDir()}
+	l := &lab{t: t, trainer: trainer, stager: filepath.Join(t.TempDir(), "stager"), shards: t.TempDir(), epochs: epochs}
 	build := exec.Command("go", "build", "-o", l.stager, "./cmd/stager")
 	build.Dir = filepath.Join("..", "..")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -106,7 +107,7 @@ metadata: {name: digits}
 spec:
   inputs:
   - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
-`, l.url, dir, l.size*count/3, epochs)
+`, l.url, dir, l.size*count/3, l.epochs)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}

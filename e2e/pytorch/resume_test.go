@@ -44,7 +44,7 @@ spec:
   - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
   outputs:
   - {name: ckpt, path: %s/out, destination: "%s", keep: {last: 2}}
-`, l.url, dir, l.size*int64(shards), epochs, dir, saves)
+`, l.url, dir, l.size*int64(shards), l.epochs, dir, saves)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}
