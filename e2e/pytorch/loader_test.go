@@ -23,14 +23,18 @@ type trainers struct {
 	lines  *bufio.Scanner
 }
 
-// trainers starts loader.py, which must end within some time: to wait for ever is what might be
+// trainers starts loader.py with a state, which must end within some time: to wait for ever is what might be
 // wrong with it.
 func (l *lab) trainers(t *testing.T, python, socket string, workers, shuffle int, kind string, within time.Duration) *trainers {
 	t.Helper()
+	return l.trainersOf(t, python, socket, within, filepath.Join(t.TempDir(), "state.json"), strconv.Itoa(l.epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind)
+}
+
+func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Duration, args ...string) *trainers {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	t.Cleanup(cancel)
-	state := filepath.Join(t.TempDir(), "state.json")
-	cmd := exec.CommandContext(ctx, python, "-B", "testdata/loader.py", state, strconv.Itoa(l.epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind)
+	cmd := exec.CommandContext(ctx, python, append([]string{"-B", "testdata/loader.py"}, args...)...)
 	cmd.Env, cmd.Stderr = append(l.command(socket).Env, "OMP_NUM_THREADS=1"), t.Output()
 	orders, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()

@@ -40,6 +40,7 @@ type lab struct {
 	shards  string   // the same, in a local directory
 	size    int64    // of the largest one
 	epochs  int      // of plans
+	more    string   // fields of the input in plans of nodes, each after a comma
 }
 
 func newLab(t *testing.T) *lab {

@@ -41,10 +41,10 @@ kind: StagePlan
 metadata: {name: digits}
 spec:
   inputs:
-  - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
+  - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}%s}
   outputs:
   - {name: ckpt, path: %s/out, destination: "%s", keep: {last: 2}}
-`, l.url, dir, l.size*int64(shards), l.epochs, dir, saves)
+`, l.url, dir, l.size*int64(shards), l.epochs, l.more, dir, saves)
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}

@@ -1,12 +1,14 @@
 """Trains, in name only, on every sample of a window by a loader of stager, and resumes where its state stood.
 
-    loader.py STATE EPOCHS WORKERS SHUFFLE KIND   through the window of $STAGER_SOCKET; KIND is one of KINDS
+    loader.py STATE EPOCHS WORKERS SHUFFLE KIND           through the window of $STAGER_SOCKET; KIND is one of KINDS
+    loader.py USED EPOCHS WORKERS SHUFFLE KIND OUT SAVE   the same without a state: what counts is what restore --rewind says
 
 Each line of standard input is a kill, WHAT@N or WHAT@N+MS: a trainer in a process of its own, or the last of its workers, gets a
 SIGKILL when N samples of this run were used, MS milliseconds later; stager@N prints "stager", for whoever kills that. Then "ended
 WHAT@N CODE" is printed. At the end of the input a trainer runs to the end of all epochs, and prints the samples that were used in each.
 
-STATE is a file that is replaced every few batches: the samples that were used, in order, and where the data stood.
+STATE is a file that is replaced every few batches: the samples that were used, in order, and where the data stood. USED gets a
+line "EPOCH NUMBER" for each sample; after SAVE samples, unless that is 0, OUT/step-1 is committed, and USED gets a line "saved".
 """
 
 import importlib
@@ -147,20 +149,44 @@ def train(kill=""):
     return used
 
 
+def rewound(out, save, what):
+    """A trainer that keeps no position of its own, and is killed after WHAT@N samples."""
+    data, numbers = KINDS[kind][0]()
+    kill, run = int(what.partition("@")[2] or 0), 0
+    with open(path, "a") as used:
+        for epoch in range(data.epoch, epochs):
+            for batch in data:
+                used.writelines(f"{epoch} {n}\n" for n in numbers(batch))
+                used.flush()
+                run += len(numbers(batch))
+                if save and run >= save:
+                    os.mkdir(f"{out}/step-1")
+                    with open(f"{out}/step-1/model.safetensors", "w") as model:
+                        model.write("weights")
+                    assert stager.commit("ckpt", f"{out}/step-1", samples_seen=data.samples_seen, wait=60)
+                    used.write("saved\n")
+                    save = 0
+                if kill and run >= kill:
+                    used.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main():
     for module in KINDS[kind][1:]:
         importlib.import_module(module)
+    out, save = (sys.argv[6], int(sys.argv[7])) if len(sys.argv) > 6 else ("", 0)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             try:
-                train(line.strip())
+                rewound(out, save, line.strip()) if out else train(line.strip())
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
         print("ended", line.strip(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-    print(json.dumps(train()))
+    if not out:
+        print(json.dumps(train()))
 
 
 if __name__ == "__main__":
