@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ._arrow import warn_of_builder
 from ._daemon import Daemon, Heartbeat, call, quote
 from ._errors import RejectedError, RequestError, StagerError, UsageError, WaitTimeoutError, WindowTooSmallError
 from ._shards import Shard
@@ -109,6 +110,7 @@ class Feed:
     def begin(self) -> int:
         """Begins a pass over the current epoch, and returns its number."""
         self.own()
+        warn_of_builder(self.input)
         self.start()
         if self.ending:
             self.finish()

@@ -9,6 +9,7 @@ from typing import Any, Callable
 import datasets  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import torch.utils.data
 
+from ._arrow import warn_of_cache
 from ._errors import UsageError
 from ._formats import open_samples
 from .torch import ShardDataset
@@ -30,7 +31,7 @@ class Dataset(ShardDataset):
     """The samples of an input with the methods of a datasets.IterableDataset; see stager.hf.dataset."""
 
     def __init__(self, input: str, read: Callable[[str], Any], steps: tuple[Step, ...], options: dict[str, Any]) -> None:
-        super().__init__(input, _Rows(read, steps), **options)
+        super().__init__(input, _Rows(input, read, steps), **options)
         self._made = input, read, steps, options
 
     def __getattr__(self, name: str) -> Any:
@@ -52,12 +53,15 @@ class _Rows:
 
     by_epoch = True
 
-    def __init__(self, read: Callable[[str], Any], steps: tuple[Step, ...]) -> None:
-        self.read, self.steps = read, steps
+    def __init__(self, input: str, read: Callable[[str], Any], steps: tuple[Step, ...]) -> None:
+        self.input, self.read, self.steps, self.warned = input, read, steps, False
 
     def __call__(self, path: str, epoch: int) -> Iterator[Any]:
         of = self.read(path)
         if hasattr(of, "to_iterable_dataset"):
+            if not self.warned:
+                self.warned = True
+                warn_of_cache(self.input, of)
             of = of.to_iterable_dataset()
         for name, args, kwargs in self.steps:
             of = getattr(of, name)(*args, **kwargs)

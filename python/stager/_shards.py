@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ._arrow import warn_of_builder
 from ._daemon import WAIT_S, Daemon, Heartbeat, log, quote
 from ._errors import StagerError, UsageError, WaitTimeoutError
 
@@ -175,6 +176,7 @@ class _Reader:
                 f"in a worker of a DataLoader, shards of input {of.input} would be acknowledged while their samples wait in queues, and a kill would"
                 " lose those: use stager.torch.loader, which loses none, or set ack_lag, and accept the loss of what the queues hold beyond it"
             )
+        warn_of_builder(of.input)
         name = of.reader or f"{socket.gethostname()[:64]}-{self.pid}-{next(self._count)}"
         early = in_loader if of.early is None else of.early
         self.query = {"reader": name, "end": "early" if early else "all"}

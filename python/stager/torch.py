@@ -154,7 +154,9 @@ class _Loader:
 
     def __init__(self, dataset: _Dataset, **options: Any) -> None:
         if not isinstance(dataset, _Dataset):
-            raise UsageError(f"stager.torch.loader takes a SampleDataset or a ShardDataset, not {type(dataset).__name__}")
+            copied = ": what load_dataset returns without streaming=True is a copy of the whole data set, outside of the window; use stager.hf.dataset"
+            of_hf = type(dataset).__module__.partition(".")[0] == "datasets"
+            raise UsageError(f"stager.torch.loader takes a SampleDataset or a ShardDataset, not {type(dataset).__name__}{copied if of_hf else ''}")
         size = options.get("batch_size", 1)
         dataset._block = size or 1
         inner = options.pop("collate_fn", None) or (

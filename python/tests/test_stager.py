@@ -1,5 +1,6 @@
 """Tests of the package against a fake daemon: python3 -m unittest discover -s python/tests."""
 
+import contextlib
 import io
 import json
 import os
@@ -71,6 +72,19 @@ class Shards(Case):
         for source in (stager.shards("train", epoch=1, timeout=0, socket=fake.path), batches_of_epoch(1, fake.path)):
             with self.assertRaisesRegex(stager.WaitTimeoutError, "within 0 s: readers that hold shards of epoch 0"):
                 list(source)
+
+    def test_copies_of_the_library_datasets_are_warned_of(self):
+        library = types.ModuleType("datasets.builder")
+        exec("def prepare(of): return list(of)", vars(library))  # as load_dataset without streaming does
+        fake = self.fake(1, 1, 1)
+        with mock.patch.dict(sys.modules, {"datasets.builder": library}):
+            for kind, of in (("shards", stager.shards("train", socket=fake.path)), ("batches", stager.batches("train", 1, socket=fake.path))):
+                with self.subTest(kind), self.assertLogs("stager", "WARNING") as logs:
+                    library.prepare(of)
+                self.assertEqual(len(logs.output), 1)
+                self.assertIn("copies all of input train into its Arrow cache, outside of the window", logs.output[0])
+            with self.assertNoLogs("stager", "WARNING") if hasattr(self, "assertNoLogs") else contextlib.nullcontext():
+                list(stager.shards("train", socket=fake.path))
 
     def test_context_returns_what_is_held(self):
         fake = self.fake(1, 1)

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import types
 import unittest
+from typing import ClassVar
 from unittest import mock
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -192,7 +193,31 @@ class Orphans(Case):
         self.assertEqual((second.leased, len(second.waiting)), ({}, 4))
 
 
+class Copied(FakeDataset):
+    """A map-style Dataset: it has its rows in a cache."""
+
+    __module__ = "datasets.arrow_dataset"
+    cache_files: ClassVar = [{"filename": "/cache/datasets/json/0.arrow"}]
+
+    def to_iterable_dataset(self):
+        return FakeDataset(self.rows)
+
+
 class HuggingFace(Case):
+    def test_copies_outside_of_the_window_are_warned_of_once(self):
+        def read(path):
+            return Copied([{"name": f"{path}:{i}"} for i in range(2)])
+
+        with mock.patch.dict(sys.modules, {"datasets": types.SimpleNamespace(IterableDataset=FakeDataset)}):
+            sys.modules.pop("stager._hf_dataset", None)
+            data = stager.torch.loader(stager.hf.dataset("train", read=read, socket=self.lines(2, 2).path), batch_size=2)
+            with self.assertLogs("stager", "WARNING") as logs:
+                self.assertEqual(len(list(data)), 2)
+        self.assertEqual(len(logs.output), 1)
+        self.assertRegex(logs.output[0], "in /cache/datasets/json: each shard is copied there, .* return what load_dataset returns with streaming=True")
+        with self.assertRaisesRegex(stager.UsageError, "not Copied: what load_dataset returns without streaming=True is a copy"):
+            stager.torch.loader(Copied([]))
+
     def test_each_sample_is_used_once_through_the_methods_of_the_library(self):
         library = types.SimpleNamespace(IterableDataset=FakeDataset)
         for workers in (0, 2):
