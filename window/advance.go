@@ -6,9 +6,8 @@ func (w *Window) ackLocked(e *entry, how string) {
 		w.dropLeaseLocked(e)
 	}
 	w.moveLocked(e, Acked, how)
-	w.stats.acknowledged++
+	w.deliveries.acknowledge()
 	w.starving.now.acked += e.size
-	w.metrics.acknowledged.Inc()
 	w.closeLocked(e)
 	w.reuseLocked(e)
 	w.note()
@@ -17,17 +16,15 @@ func (w *Window) ackLocked(e *entry, how string) {
 // closeLocked marks the position as finished.
 func (w *Window) closeLocked(e *entry) {
 	w.forgetLocked(e)
-	delete(w.history, e.seq)
+	delete(w.deliveries.history, e.seq)
 	for group := range w.came {
 		delete(w.parts, shareKey{e.seq, group})
 	}
-	if !e.seq.before(w.low) {
-		w.settled[e.seq] = true
-	}
+	w.progress.finish(e.seq)
 	w.cfg.Finished(e.epoch, e.pos)
-	ended := w.low.epoch
+	ended := w.progress.low.epoch
 	w.advanceLocked()
-	if w.low.epoch > ended {
+	if w.progress.low.epoch > ended {
 		w.note()
 	}
 }
@@ -51,11 +48,10 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
 		w.troubleLocked("cannot write the journal", err) // after a kill the position is tried again
 	}
-	w.skipped = append(w.skipped, skip{e.seq, bad.Name, reason})
-	w.metrics.skipped.Inc()
+	w.deliveries.skip(skip{e.seq, bad.Name, reason})
 	w.closeLocked(e)
 	if e.published {
-		w.removeLocked(e)
+		w.removals.add(e)
 	} else {
 		w.moveLocked(e, Skipped, "no file to remove")
 	}
@@ -63,10 +59,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 
 // removedLocked records the result of removing a file.
 func (w *Window) removedLocked(e *entry, gone bool, err error) {
-	if e.leaving {
-		e.leaving = false
-		w.leaving -= e.room()
-	}
+	w.removals.tried(e)
 	to := Freed
 	if e.state == Quarantined {
 		to = Skipped
@@ -81,7 +74,7 @@ func (w *Window) removedLocked(e *entry, gone bool, err error) {
 	if e.state == Acked {
 		w.moveLocked(e, Zombie, "file still open")
 	}
-	w.zombies = append(w.zombies, e)
+	w.removals.open(e)
 }
 
 // goneLocked deletes all references to a removed file.

@@ -27,10 +27,10 @@ func (w *Window) rewindLocked() {
 }
 
 // heldEndLocked reports whether an epoch cannot end before Confirm.
-func (w *Window) heldEndLocked(epoch int) bool { return w.unconfirmed && w.overLocked(epoch+1) }
+func (w *Window) heldEndLocked(epoch int) bool { return w.unconfirmed && w.progress.over(epoch+1) }
 
 // awaitsConfirmLocked reports whether only Confirm is missing for the end.
 func (w *Window) awaitsConfirmLocked() bool {
-	order, known := w.orders[w.low.epoch]
-	return known && w.low.pos >= len(order) && w.heldEndLocked(w.low.epoch)
+	order, known := w.progress.orders[w.progress.low.epoch]
+	return known && w.progress.low.pos >= len(order) && w.heldEndLocked(w.progress.low.epoch)
 }

@@ -84,8 +84,8 @@ func (c *Cursor) check() error {
 	return nil
 }
 
-// spans returns the finished positions of an order that this node owns.
-func (w *Window) spans(order []int32, settled func(pos int) bool) (spans []Span) {
+// spansOf returns the finished positions of an order that this node owns.
+func spansOf(order []int32, settled func(pos int) bool) (spans []Span) {
 	open := false
 	for pos, item := range order {
 		switch {
@@ -105,15 +105,15 @@ func (w *Window) spans(order []int32, settled func(pos int) bool) (spans []Span)
 func (w *Window) Cursor() Cursor {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.low.epoch, Finished: map[int][]Span{}}
+	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.progress.low.epoch, Finished: map[int][]Span{}}
 	skipped := map[seq]bool{} // a resumed window tries skipped positions again
-	for _, s := range w.skipped {
+	for _, s := range w.deliveries.skipped {
 		skipped[s.seq] = true
 	}
-	for epoch, order := range w.orders {
-		spans := w.spans(order, func(pos int) bool {
+	for epoch, order := range w.progress.orders {
+		spans := spansOf(order, func(pos int) bool {
 			a := seq{epoch, pos}
-			return (a.before(w.low) || w.settled[a]) && !skipped[a]
+			return w.progress.finished(a) && !skipped[a]
 		})
 		if len(spans) > 0 {
 			c.Finished[epoch] = spans
@@ -125,9 +125,9 @@ func (w *Window) Cursor() Cursor {
 		}
 	}
 	slices.Sort(c.Leased)
-	c.Recut, c.InOrder = w.course.recut, w.course.inOrder(w.low.epoch) && !w.cfg.AnyOrder && !w.broadcast() && w.cfg.More == nil
-	for a, h := range w.history {
-		if h.used > 0 && !a.before(w.low) && !w.settled[a] {
+	c.Recut, c.InOrder = w.deliveries.course.recut, w.deliveries.course.inOrder(w.progress.low.epoch) && !w.cfg.AnyOrder && !w.broadcast() && w.cfg.More == nil
+	for a, h := range w.deliveries.history {
+		if h.used > 0 && !w.progress.finished(a) {
 			c.Used = append(c.Used, Used{a.epoch, a.pos, h.used})
 		}
 	}
@@ -159,7 +159,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, w.durable()); err != nil {
 		return err
 	}
-	w.log.Info("window continues at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
+	w.log.Info("window continues at another cursor", "epoch", c.Epoch, "was", w.progress.low.epoch)
 	w.rewindLocked()
 	return nil
 }
@@ -205,9 +205,9 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	if own.Epoch < 0 || last-own.Epoch > furthest {
 		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart, so they were not taken at the same time", last-own.Epoch)}
 	}
-	for epoch := own.Epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
+	for epoch := own.Epoch; epoch <= last && !w.progress.over(epoch); epoch++ {
 		order := w.masked(w.cfg.Order(epoch))
-		spans := w.spans(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
+		spans := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
 		if len(spans) > 0 {
 			own.Finished[epoch] = spans
 		}
@@ -349,7 +349,7 @@ func (w *Window) Positions(epoch int) (all []Position, err error) {
 	if w.cfg.More != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		order, read = func(epoch int) []int32 { return w.orders[epoch] }, w.itemLocked
+		order, read = func(epoch int) []int32 { return w.progress.orders[epoch] }, w.items.get
 	}
 	for pos, index := range order(epoch) {
 		if index == Nobody {

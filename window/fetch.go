@@ -57,7 +57,7 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 	if err == nil {
 		e.in = in.began
 	}
-	w.allocatedLocked(e, err == nil && !item.Tree)
+	w.space.allocate(e, err == nil && !item.Tree)
 	w.mu.Unlock()
 	if err != nil {
 		return "", err
@@ -78,9 +78,9 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 	case err == nil:
 		w.mu.Lock()
 		e.mark = mark
-		w.allocatedLocked(e, true)
+		w.space.allocate(e, true)
 		if item.UpTo {
-			w.resizeLocked(e, took.files, item.Beside+w.dirs(took.dirs))
+			w.space.resize(e, took.files, item.Beside+w.dirs(took.dirs))
 		}
 		w.mu.Unlock()
 		return digest, nil
@@ -89,7 +89,7 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 	default:
 		err = errors.Join(err, in.discard())
 		w.mu.Lock()
-		w.allocatedLocked(e, false)
+		w.space.allocate(e, false)
 		w.mu.Unlock()
 		return "", err
 	}
@@ -153,23 +153,9 @@ func verify(item Item, in *disk.Incoming, digest string) error {
 	return nil
 }
 
-// allocatedLocked records whether the disk's free space already reflects the file.
-func (w *Window) allocatedLocked(e *entry, is bool) {
-	if e.allocated == is {
-		return
-	}
-	e.allocated = is
-	if is {
-		w.unallocated -= e.room()
-	} else {
-		w.unallocated += e.room()
-	}
-}
-
 // fetchedResultLocked records the result of a fetch.
 func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
-	delete(w.fetching, e)
-	w.brought = true
+	w.fetches.ended(e)
 	if !canceled {
 		w.fetchedLocked(now, e, err == nil)
 	}
@@ -208,8 +194,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 		if kind == failCorrupt {
 			reason = fmt.Sprintf("fetched %d times: %v", e.corrupt, err)
 		}
-		w.unallocated -= e.room() // its file is discarded
-		w.resizeLocked(e, 0, 0)
+		w.space.discard(e)
 		w.quarantineLocked(e, reason, err)
 		return
 	}
@@ -239,7 +224,7 @@ func (w *Window) stagedLocked(e *entry) staged {
 func (w *Window) requeueLocked(e *entry, notBefore time.Time, why string) {
 	e.notBefore = notBefore
 	w.moveLocked(e, Reserved, why)
-	w.enqueueLocked(e)
+	w.fetches.add(e)
 }
 
 // pause returns the back-off after a number of failures.

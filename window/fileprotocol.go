@@ -41,7 +41,7 @@ func (w *Window) scan() {
 	}
 	for ino, at := range found {
 		if e := w.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
-			e.at, w.zombiesAt = at, now // a reader has released a file of an earlier plan
+			e.at, w.removals.zombiesAt = at, now // a reader has released a file of an earlier plan
 		}
 	}
 	w.strangersLocked(names)

@@ -29,5 +29,5 @@ func (w *Window) Finished(path string, group *int) bool {
 	defer w.mu.Unlock()
 	name := filepath.Base(path)
 	a, _, ok := parseName(name)
-	return ok && w.path(name) == filepath.Clean(path) && (a.before(w.low) || w.settled[a] || group != nil && w.parts[shareKey{a, *group}])
+	return ok && w.path(name) == filepath.Clean(path) && (w.progress.finished(a) || group != nil && w.parts[shareKey{a, *group}])
 }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 	"time"
@@ -66,7 +65,7 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 	}
 	w.came[group] = true
 	for {
-		e, first := w.waitingShareLocked(group), w.firstOfferedLocked()
+		e, first := w.waitingShareLocked(group), w.offers.first()
 		// A shard that was put back into ready/ may precede all shared ones.
 		if first != nil && (e == nil || first.before(e.seq)) {
 			if first = w.popLocked(now); first != nil {
@@ -96,17 +95,6 @@ func (w *Window) waitingShareLocked(group int) *entry {
 	return nil
 }
 
-// firstOfferedLocked returns the lowest Ready entry on offer, or nil.
-func (w *Window) firstOfferedLocked() *entry {
-	for len(w.offered) > 0 && w.offered[0].state != Ready {
-		heap.Pop(&w.offered)
-	}
-	if len(w.offered) == 0 {
-		return nil
-	}
-	return w.offered[0]
-}
-
 // shareLocked creates the groups' shares of a Ready file.
 func (w *Window) shareLocked(e *entry) {
 	e.shares = make([]share, w.cfg.Groups)
@@ -125,9 +113,7 @@ func (w *Window) takeShareLocked(e *entry, l *lease) {
 	s := &e.shares[l.group]
 	s.lease = l
 	s.attempts++
-	h := w.history[e.seq]
-	h.attempts = max(h.attempts, s.attempts)
-	w.history[e.seq] = h
+	w.deliveries.attempted(e.seq, s.attempts)
 	w.givenLocked(l, s.attempts)
 }
 
@@ -197,7 +183,7 @@ func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
-		w.countFoundLocked()
+		w.deliveries.found()
 		e.shares[group].lease = l
 		e.shares[group].attempts = 1
 	}

@@ -6,33 +6,27 @@ import (
 	"io"
 )
 
-// growth is how much of the orders that Config.More continues is known.
-type growth struct {
-	whole  map[int]bool // epochs whose order is complete
-	asking bool         // a call of More is running
-	later  bool         // it returned ErrLater, and not all items are finished yet
+// calls is which calls of Config.Order and Config.More run; at most one of each. The window's mutex
+// guards it.
+type calls struct {
+	ordering bool // Order computes an order
+	asking   bool // More waits for the next item
+	later    bool // More returned ErrLater, and not all items are finished yet
 }
-
-// growsLocked reports whether an epoch's order may still grow.
-func (w *Window) growsLocked(epoch int) bool { return w.cfg.More != nil && !w.growth.whole[epoch] }
 
 // moreWantedLocked returns the epoch whose next item is needed, because all known positions are
 // reserved. -1: none.
 func (w *Window) moreWantedLocked() int {
-	if w.cfg.More == nil || w.growth.asking || w.failed != nil {
+	if w.cfg.More == nil || w.calls.asking || w.failed != nil {
 		return -1
 	}
 	if _, ok := w.nextLocked(); ok {
 		return -1
 	}
-	order, known := w.orders[w.next.epoch]
-	if !known || w.next.pos < len(order) || !w.growsLocked(w.next.epoch) {
+	if !w.progress.exhausted() || w.calls.later && w.progress.low.before(w.progress.next) {
 		return -1
 	}
-	if w.growth.later && w.low.before(w.next) {
-		return -1
-	}
-	return w.next.epoch
+	return w.progress.next.epoch
 }
 
 // askMore gets the next item of an epoch from Config.More, which may block.
@@ -46,14 +40,13 @@ func (w *Window) askMore(ctx context.Context, epoch int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.growth.asking, w.growth.later = false, errors.Is(err, ErrLater)
+	w.calls.asking, w.calls.later = false, errors.Is(err, ErrLater)
 	switch {
 	case err == nil:
-		w.grown = append(w.grown, item)
-		w.orders[epoch] = append(w.orders[epoch], int32(w.itemCountLocked()-1)) // limited by memory
+		w.progress.orders[epoch] = append(w.progress.orders[epoch], int32(w.items.add(item))) // limited by memory
 	case errors.Is(err, io.EOF):
-		w.growth.whole[epoch] = true
-	case w.growth.later, ctx.Err() != nil:
+		w.progress.whole[epoch] = true
+	case w.calls.later, ctx.Err() != nil:
 	case w.failed == nil:
 		w.failed = err
 	}

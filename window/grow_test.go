@@ -84,7 +84,7 @@ func TestGrowingPlanReportsEndEarlyOnlyIfMoreWaits(t *testing.T) {
 		b = growing(t, Config{Size: 10, Waits: func() Cause { return CauseNetwork }}, map[int][]any{0: {all[0], all[1], all[2]}})
 		b.async = true
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
-		for !b.growth.asking {
+		for !b.calls.asking {
 			b.step()
 		}
 		b.arrive(0) // the fetch of the next item; the call of More still runs

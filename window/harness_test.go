@@ -215,6 +215,7 @@ func (b *bench) arrive(i int) {
 
 // step plans and acts once.
 func (b *bench) step() todo {
+	b.measure(time.Now())
 	b.mu.Lock()
 	t := b.plan(time.Now())
 	b.mu.Unlock()

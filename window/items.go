@@ -122,36 +122,48 @@ func (c *Config) measureItems() error {
 	return nil
 }
 
-// lastItem is the item that was read last: the next position is looked at again and again while there
-// is no room for it.
-type lastItem struct {
-	index int
-	item  Item
-	some  bool
+// itemTable is the items of the plan: those of Config.Items, and then those from Config.More. The
+// window's mutex guards it.
+type itemTable struct {
+	input  string // its name, for errors
+	listed Items
+	grown  []Item
+	// last is the item that was read last: the next position is looked at again and again while there
+	// is no room for it.
+	last struct {
+		index int
+		item  Item
+		some  bool
+	}
 }
 
-// itemLocked returns an item.
-func (w *Window) itemLocked(i int) (Item, error) {
-	if n := w.cfg.Items.Len(); i >= n {
-		return w.grown[i-n], nil
+// get returns an item.
+func (t *itemTable) get(i int) (Item, error) {
+	if n := t.listed.Len(); i >= n {
+		return t.grown[i-n], nil
 	}
-	if w.lastItem.some && w.lastItem.index == i {
-		return w.lastItem.item, nil
+	if t.last.some && t.last.index == i {
+		return t.last.item, nil
 	}
-	item, err := w.cfg.Items.Item(i)
+	item, err := t.listed.Item(i)
 	if err != nil {
-		return Item{}, fmt.Errorf("input %s: %w", w.cfg.Input, err)
+		return Item{}, fmt.Errorf("input %s: %w", t.input, err)
 	}
-	w.lastItem = lastItem{i, item, true}
+	t.last.index, t.last.item, t.last.some = i, item, true
 	return item, nil
 }
+
+// add adds the next item from Config.More, and returns its index.
+func (t *itemTable) add(item Item) int {
+	t.grown = append(t.grown, item)
+	return t.len() - 1
+}
+
+func (t *itemTable) len() int { return t.listed.Len() + len(t.grown) }
 
 // nextItemLocked returns the item at a position that is not reserved yet; the zero Item if it
 // cannot be read, which ends Run once the position is reserved.
 func (w *Window) nextItemLocked(a seq) Item {
-	item, _ := w.itemLocked(int(w.orders[a.epoch][a.pos]))
+	item, _ := w.items.get(w.progress.item(a))
 	return item
 }
-
-// itemCountLocked returns the number of items, including those from Config.More.
-func (w *Window) itemCountLocked() int { return w.cfg.Items.Len() + len(w.grown) }

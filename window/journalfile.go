@@ -254,8 +254,8 @@ func (w *Window) compact() {
 // snapshotLocked returns the records of a compacted journal.
 func (w *Window) snapshotLocked() []byte {
 	m := newMemory()
-	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
-	for a, h := range w.history {
+	m.low, m.settled, m.skipped, m.acked, m.recut = w.progress.low, w.progress.settled, w.deliveries.skipped, w.acked.ids(), w.deliveries.course.recut
+	for a, h := range w.deliveries.history {
 		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
 			h.attempts-- // the lease, or the place of the file, already counts the delivery in progress
 		}

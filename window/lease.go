@@ -1,7 +1,6 @@
 package window
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +97,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	rd := w.readerLocked(now, r.Reader)
 	rd.seen = now
 	if r.Epoch != nil {
-		rd.epoch = min(*r.Epoch, w.low.epoch+1)
+		rd.epoch = min(*r.Epoch, w.progress.low.epoch+1)
 	}
 	if r.Bound {
 		w.disownLocked(now, rd)
@@ -159,10 +158,10 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		if over, ended := w.endForLocked(rd); ended {
 			return Lease{}, over
 		}
-		if r.EndEarly && rd.epoch <= w.low.epoch && !w.heldEndLocked(w.low.epoch) && w.restHeldLocked(group) {
-			rd.epoch = w.low.epoch + 1
+		if r.EndEarly && rd.epoch <= w.progress.low.epoch && !w.heldEndLocked(w.progress.low.epoch) && w.restHeldLocked(group) {
+			rd.epoch = w.progress.low.epoch + 1
 			w.recordReaderLocked(rd)
-			return Lease{}, &EndError{Epoch: w.low.epoch, Early: true}
+			return Lease{}, &EndError{Epoch: w.progress.low.epoch, Early: true}
 		}
 		return Lease{}, &WaitError{w.causeLocked(now)}
 	}
@@ -179,7 +178,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		err = w.journal.add("lease", l.id, rd.name, e.seq)
 		w.deliverLocked(e, l, "leased by "+rd.name)
 	}
-	w.course.mixed = w.course.mixed || r.Mixes
+	w.deliveries.course.mixed = w.deliveries.course.mixed || r.Mixes
 	if err != nil {
 		w.troubleLocked("cannot write the journal", err) // after a kill the shard is redelivered
 	}
@@ -192,27 +191,23 @@ func (w *Window) leaseOf(l *lease) Lease {
 	if digest == "" {
 		digest = e.digest
 	}
-	attempt := w.history[e.seq].attempts
+	attempt := w.deliveries.history[e.seq].attempts
 	if w.broadcast() {
 		attempt = e.shares[l.group].attempts
 	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
-		Size: e.size, Samples: w.samples(e.seq, item.Samples), Digest: digest, Attempt: attempt, Skip: w.history[e.seq].used,
+		Size: e.size, Samples: w.samples(e.seq, item.Samples), Digest: digest, Attempt: attempt, Skip: w.deliveries.history[e.seq].used,
 	}
 }
 
 // popLocked removes the lowest shard that can be leased from the heap and returns it, or nil.
 func (w *Window) popLocked(now time.Time) *entry {
-	for len(w.offered) > 0 {
-		e := w.offered[0]
-		if e.state == Ready && (e.epoch > w.low.epoch || !w.cfg.AnyOrder && !w.dueLocked(e)) {
+	for e := w.offers.first(); e != nil; e = w.offers.first() {
+		if e.epoch > w.progress.low.epoch || !w.cfg.AnyOrder && !w.dueLocked(e) {
 			return nil
 		}
-		heap.Pop(&w.offered)
-		if e.state != Ready {
-			continue
-		}
+		w.offers.pop()
 		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 			return e
 		}
@@ -223,38 +218,19 @@ func (w *Window) popLocked(now time.Time) *entry {
 
 // dueLocked reports whether every position before a file has been delivered or is finished.
 func (w *Window) dueLocked(e *entry) bool {
-	if w.due.before(w.low) {
-		w.due = w.low
-	}
-	for w.due.before(e.seq) {
-		before := w.active[w.due]
-		if w.orders[w.due.epoch][w.due.pos] != others && !w.settled[w.due] && (before == nil || before.state != Leased) {
-			return false
-		}
-		w.due.pos++
-	}
-	return true
+	return w.progress.isDue(e.seq, func(a seq) bool { before := w.active[a]; return before != nil && before.state == Leased })
 }
 
 // deliverLocked delivers a Ready file to a reader.
 func (w *Window) deliverLocked(e *entry, l *lease, why string) {
-	h := w.history[e.seq]
-	h.attempts++
-	w.history[e.seq] = h
 	e.lease = l
-	w.givenLocked(l, h.attempts)
+	w.givenLocked(l, w.deliveries.attempt(e.seq))
 	w.moveLocked(e, Leased, why)
 }
 
 // givenLocked counts the nth delivery of a shard to a reader.
 func (w *Window) givenLocked(l *lease, attempts int) {
-	w.stats.delivered++
-	w.metrics.delivered.Inc()
-	if attempts > 1 {
-		w.stats.redelivered++
-		w.metrics.redelivered.Inc()
-	}
-	w.course.take(l, attempts)
+	w.deliveries.deliver(l, attempts)
 	l.reader.held++
 	l.reader.given++
 	l.since = time.Now()
@@ -394,15 +370,7 @@ func (w *Window) heldLocked(id string) (*lease, error) {
 // returnLocked makes a leased file Ready again, or quarantines it if it has failed too often.
 func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame) {
 	e := l.e
-	h := w.history[e.seq]
-	counts := against == readerRefused || against == readerDied && now.Sub(h.died) >= deathsApart
-	if counts {
-		h.failures++
-		if against == readerDied {
-			h.died = now
-		}
-		w.history[e.seq] = h
-	}
+	h, counts := w.deliveries.blame(now, e.seq, against)
 	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures, h.used)} {
 		if err != nil {
 			w.troubleLocked("cannot write the journal", err) // after a kill the lease is recovered and expires later

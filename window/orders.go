@@ -10,7 +10,7 @@ func (w *Window) loadOrder(epoch int) {
 	order := w.cfg.Order(epoch)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ordering = false
+	w.calls.ordering = false
 	w.orderedLocked(epoch, order)
 	w.note()
 }
@@ -21,8 +21,8 @@ func (w *Window) orderedLocked(epoch int, order []int32) {
 		w.failed = err
 		return
 	}
-	if epoch >= w.low.epoch {
-		w.orders[epoch] = order
+	if epoch >= w.progress.low.epoch {
+		w.progress.orders[epoch] = order
 		w.wantLocked(epoch, order)
 	}
 }
@@ -44,11 +44,12 @@ func (w *Window) masked(order []int32) []int32 {
 	return order
 }
 
+// checkOrder checks an order of Config.Order.
 func (w *Window) checkOrder(epoch int, order []int32) error {
 	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int32) bool { return item != others }) {
 		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
 	}
-	n := w.itemCountLocked()
+	n := w.items.len()
 	for pos, item := range order {
 		if item != others && (item < 0 || int(item) >= n) {
 			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
@@ -61,8 +62,8 @@ func (w *Window) checkOrder(epoch int, order []int32) error {
 // that of the next one only if the journal is about it or files may be retained for it. Each takes
 // four bytes for each item of the plan; entryOf computes what a file needs.
 func (w *Window) order() error {
-	for epoch := w.low.epoch; epoch <= w.low.epoch+1; epoch++ {
-		if epoch > w.low.epoch && w.cfg.Reuse == ReuseNone && !w.recordedLocked(epoch) {
+	for epoch := w.progress.low.epoch; epoch <= w.progress.low.epoch+1; epoch++ {
+		if epoch > w.progress.low.epoch && w.cfg.Reuse == ReuseNone && !w.progress.recorded(epoch) && !w.deliveries.recorded(epoch) {
 			break
 		}
 		if err := w.orderOf(epoch); err != nil {
@@ -73,24 +74,9 @@ func (w *Window) order() error {
 	return nil
 }
 
-// recordedLocked reports whether the journal is about an epoch.
-func (w *Window) recordedLocked(epoch int) bool {
-	for a := range w.settled {
-		if a.epoch == epoch {
-			return true
-		}
-	}
-	for a := range w.history {
-		if a.epoch == epoch {
-			return true
-		}
-	}
-	return false
-}
-
 // orderOf computes the order of an epoch, unless it is known or the plan ends before it.
 func (w *Window) orderOf(epoch int) error {
-	if _, known := w.orders[epoch]; known || w.overLocked(epoch) {
+	if _, known := w.progress.orders[epoch]; known || w.progress.over(epoch) {
 		return nil
 	}
 	w.orderedLocked(epoch, w.cfg.Order(epoch))

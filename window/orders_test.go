@@ -103,14 +103,14 @@ func TestNextOrderIsNotWhatReadersWaitFor(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 2})
 		b.async = true
 		b.step()
-		if len(b.pending) != 2 || !b.ordering {
-			t.Fatalf("%d pieces of work are under way (ordering: %t), want the fetch and the order of epoch 1", len(b.pending), b.ordering)
+		if len(b.pending) != 2 || !b.calls.ordering {
+			t.Fatalf("%d pieces of work are under way (ordering: %t), want the fetch and the order of epoch 1", len(b.pending), b.calls.ordering)
 		}
 		b.arrive(0) // the fetch
 		b.step()
 		b.must(b.lease("one"))
-		if _, err := b.lease("two"); !b.ordering || !isWait(err, CauseReaders) {
-			t.Errorf("got %v (ordering: %t), want to wait for readers while the order is computed", err, b.ordering)
+		if _, err := b.lease("two"); !b.calls.ordering || !isWait(err, CauseReaders) {
+			t.Errorf("got %v (ordering: %t), want to wait for readers while the order is computed", err, b.calls.ordering)
 		}
 	})
 }

@@ -60,42 +60,52 @@ func (w *Window) journalMost() int64 {
 	return max(w.cfg.journalReserve(), 2*w.journal.fresh)
 }
 
-// limitLocked returns the number of bytes that items may take.
-func (w *Window) limitLocked(now time.Time) int64 {
-	if w.cfg.CountOwn && !now.Before(w.ownAt) {
-		w.measureLocked()
-		w.ownAt = now.Add(ownEvery)
-	}
-	return w.forItemsLocked()
-}
-
-// forItemsLocked returns what the last measurement leaves for items.
-func (w *Window) forItemsLocked() int64 { return w.cfg.Size - w.ownMost - w.cfg.State() }
+// limitLocked returns the number of bytes that the last measurement leaves for items.
+func (w *Window) limitLocked() int64 { return w.cfg.Size - w.space.ownMost - w.cfg.State() }
 
 // ItemLimit returns the number of bytes that a single item may take, including Item.Beside.
 func (w *Window) ItemLimit() int64 {
+	w.measure(time.Now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return min(w.limitLocked(time.Now()), w.cfg.Size-w.cfg.leastOwn()-w.cfg.State())
+	return min(w.limitLocked(), w.cfg.Size-w.cfg.leastOwn()-w.cfg.State())
 }
 
-// measureLocked measures the window's own files.
-func (w *Window) measureLocked() {
+// measure measures the window's own files, unless that was done a moment ago. It holds no lock
+// meanwhile: the limit that it sets has a reserve for what is added until the next measurement.
+func (w *Window) measure(now time.Time) {
+	w.mu.Lock()
+	due := !now.Before(w.space.ownAt)
+	if due {
+		w.space.ownAt = now.Add(ownEvery)
+	}
+	w.mu.Unlock()
+	if due {
+		w.measureNow()
+	}
+}
+
+// measureNow measures the window's own files.
+func (w *Window) measureNow() {
 	if !w.cfg.CountOwn {
 		return
 	}
+	w.mu.Lock()
+	file := w.journal.file
+	w.mu.Unlock()
 	fixed, reports, err := w.stage.own()
+	var journal int64
+	if info, err := file.Stat(); err == nil {
+		journal = taken(info)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err != nil {
 		w.troubleLocked("cannot stat the window's own files", err)
 		return
 	}
-	var journal int64
-	if info, err := w.journal.file.Stat(); err == nil {
-		journal = taken(info)
-	}
-	w.own = w.cfg.Scratch + w.cfg.State() + fixed + reports + journal
-	w.ownMost = w.cfg.Scratch + max(ownAtLeast, fixed+max(reports, ownReports)+2*max(journal, w.journalMost())+ownSpare)
-	w.peak = max(w.peak, w.used+w.own)
+	w.space.measured(w.cfg.Scratch+w.cfg.State()+fixed+reports+journal,
+		w.cfg.Scratch+max(ownAtLeast, fixed+max(reports, ownReports)+2*max(journal, w.journalMost())+ownSpare))
 }
 
 // taken returns the bytes that a file or directory takes, by the file system's count of blocks.

@@ -1,8 +1,6 @@
 package window
 
 import (
-	"container/heap"
-	"slices"
 	"time"
 )
 
@@ -55,21 +53,21 @@ func (w *Window) plan(now time.Time) todo {
 	if !w.diskPause.over(now) {
 		alarm(w.diskPause.until)
 	}
-	if !w.ordering {
-		if t.order = w.orderWantedLocked(); t.order >= 0 {
-			w.ordering = true
+	if !w.calls.ordering {
+		if t.order = w.progress.missingOrder(w.cfg.Reuse != ReuseNone); t.order >= 0 {
+			w.calls.ordering = true
 		}
 	}
 
 	if t.more = w.moreWantedLocked(); t.more >= 0 {
-		w.growth.asking = true
+		w.calls.asking = true
 	}
 
-	t.show = w.publishesLocked(now, alarm)
-	t.remove = w.removalsLocked(now, alarm)
+	t.show = w.publishing.start(now, alarm)
+	t.remove = w.removals.take(now, alarm)
 	t.ends = w.ends.take(now, alarm)
 	t.scan = w.scans.due(now, alarm)
-	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.active)+len(w.settled))
+	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.active)+len(w.progress.settled))
 	t.sync = w.journal.syncDue(now, alarm)
 
 	w.readyLocked()
@@ -85,109 +83,46 @@ func (w *Window) plan(now time.Time) todo {
 	return t
 }
 
-// advanceLocked moves low past the finished positions, and from epoch to epoch.
+// advanceLocked moves on past the finished positions, and from epoch to epoch.
 func (w *Window) advanceLocked() {
-	for !w.overLocked(w.low.epoch) {
-		order, known := w.orders[w.low.epoch]
-		if !known {
-			return
-		}
-		for w.low.pos < len(order) && (order[w.low.pos] == others || w.settled[w.low]) {
-			delete(w.settled, w.low)
-			w.low.pos++
-		}
-		if w.low.pos < len(order) || w.growsLocked(w.low.epoch) || w.heldEndLocked(w.low.epoch) {
-			return
-		}
+	for w.progress.atEnd() && !w.heldEndLocked(w.progress.low.epoch) {
+		ended := w.progress.low.epoch
 		if w.cfg.Release != ReleaseRolling {
-			w.ends.add(w.low.epoch)
+			w.ends.add(ended)
 		}
-		w.log.Info("epoch ended", "epoch", w.low.epoch)
-		delete(w.orders, w.low.epoch)
-		delete(w.demand, w.low.epoch)
-		w.low = seq{w.low.epoch + 1, 0}
-		w.next = w.low // skips positions that waited for reuse, and files that are there
-		w.metrics.epoch.Set(float64(w.low.epoch))
-		w.later = slices.DeleteFunc(w.later, func(e *entry) bool {
-			if e.epoch == w.low.epoch {
-				w.toShow = append(w.toShow, e)
-			}
-			return e.epoch <= w.low.epoch
-		})
+		w.log.Info("epoch ended", "epoch", ended)
+		w.progress.begin()
+		w.reuse.forget(ended)
+		w.metrics.epoch.Set(float64(w.progress.low.epoch))
+		w.publishing.begin(w.progress.low.epoch)
 	}
 }
-
-// overLocked reports whether the plan ends before this epoch.
-func (w *Window) overLocked(epoch int) bool { return w.cfg.Epochs > 0 && epoch >= w.cfg.Epochs }
 
 // doneLocked reports whether there is nothing more to do.
 func (w *Window) doneLocked() bool {
 	if w.cfg.Release == ReleaseNever {
 		_, more := w.nextLocked()
-		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
-			len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing+len(w.removals) == 0
+		return !more && !w.calls.ordering && len(w.progress.orders)+w.progress.low.epoch > 0 &&
+			w.fetches.count()+w.publishing.count() == 0 && w.removals.empty()
 	}
-	return w.overLocked(w.low.epoch) && w.ends.empty() && len(w.removals) == 0
-}
-
-// orderWantedLocked returns the epoch whose order is needed next; -1: none. Orders are retained for
-// the current epoch and the next one, which is as far as fetching runs ahead.
-func (w *Window) orderWantedLocked() int {
-	last := min(w.low.epoch+1, w.next.epoch)
-	if w.cfg.Reuse != ReuseNone {
-		last = w.low.epoch + 1 // that epoch may reuse what is acknowledged now
-	}
-	for epoch := w.low.epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
-		if _, known := w.orders[epoch]; !known {
-			return epoch
-		}
-	}
-	return -1
+	return w.progress.over(w.progress.low.epoch) && w.ends.empty() && w.removals.empty()
 }
 
 // nextLocked returns the lowest position that can be reserved.
 func (w *Window) nextLocked() (seq, bool) {
-	for _, a := range w.again {
-		if !a.before(w.next) {
-			break
-		}
-		if !w.awaitedLocked(a, int(w.orders[a.epoch][a.pos])) {
-			return a, true
-		}
-	}
-	if w.next.before(w.low) {
-		w.next = w.low
-	}
-	for w.next.epoch <= w.low.epoch+1 && !w.overLocked(w.next.epoch) {
-		order, known := w.orders[w.next.epoch]
-		if !known {
-			return seq{}, false
-		}
-		if w.next.pos >= len(order) {
-			if w.growsLocked(w.next.epoch) {
-				return seq{}, false
-			}
-			w.next = seq{w.next.epoch + 1, 0}
-			continue
-		}
-		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil && !w.awaitedLocked(w.next, int(order[w.next.pos])) {
-			return w.next, true
-		}
-		w.next.pos++
-	}
-	return seq{}, false
+	return w.progress.first(func(a seq) bool { return w.active[a] != nil }, w.awaitedLocked)
 }
 
 // admitLocked reserves room for the next positions, strictly in order, and only as many as can be
 // fetched soon.
 func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
-	for len(w.queue) < w.cfg.Parallel {
+	for len(w.fetches.waiting) < w.cfg.Parallel {
 		a, ok := w.nextLocked()
 		if !ok {
 			return
 		}
-		index := int(int(w.orders[a.epoch][a.pos]))
-		item, err := w.itemLocked(index)
+		index := w.progress.item(a)
+		item, err := w.items.get(index)
 		if err != nil {
 			w.failed = err
 			return
@@ -196,101 +131,27 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
 			return
 		}
-		if at, found := slices.BinarySearchFunc(w.again, a, seq.compare); found {
-			w.again = slices.Delete(w.again, at, at+1)
-		}
 		e := &entry{seq: a, item: index, of: item, name: a.fileName(item.Name), size: item.Size, beside: item.Beside, state: Planned}
 		w.active[a] = e
-		if !a.before(w.top) {
-			w.top = seq{a.epoch, a.pos + 1}
-		}
+		w.progress.reserved(a)
 		w.moveLocked(e, Reserved, "next in the plan")
-		w.enqueueLocked(e)
-		w.unallocated += size
+		w.fetches.add(e)
+		w.space.reserve(e)
 	}
 }
 
-// enqueueLocked inserts an entry into the queue of fetches.
-func (w *Window) enqueueLocked(e *entry) {
-	at, _ := slices.BinarySearchFunc(w.queue, e, func(a, b *entry) int { return a.compare(b.seq) })
-	w.queue = slices.Insert(w.queue, at, e)
-}
-
-// firstAlone is how long the first fetch has the network to itself. All readers wait for it, and n
-// concurrent fetches would make it n times slower.
-const firstAlone = 2 * time.Second
-
 // startLocked returns the entries whose fetches can start now.
-func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*entry) {
-	w.queue = slices.DeleteFunc(w.queue, func(e *entry) bool {
-		most := w.cfg.Parallel
-		if !w.brought && now.Before(w.aloneUntil) {
-			most = 1
-			alarm(w.aloneUntil)
-		}
-		switch {
-		case len(w.fetching) >= most:
-			return false
-		case now.Before(e.notBefore):
-			alarm(e.notBefore)
-			return false
-		}
+func (w *Window) startLocked(now time.Time, alarm func(time.Time)) []*entry {
+	start := w.fetches.start(now, w.cfg.Parallel, alarm)
+	for _, e := range start {
 		w.moveLocked(e, Fetching, "fetch slot free")
-		w.fetching[e] = true
-		if w.aloneUntil.IsZero() {
-			w.aloneUntil = now.Add(firstAlone)
-		}
-		start = append(start, e)
-		return true
-	})
+	}
 	return start
 }
 
-// landLocked adds a verified file. It is published only once its epoch is the current one, so that
-// readers that use only the file protocol cannot run past the end of an epoch.
+// landLocked adds a verified file. It is published only once its epoch is the current one.
 func (w *Window) landLocked(e *entry) {
-	if e.epoch <= w.low.epoch || w.cfg.Release == ReleaseRolling {
-		w.toShow = append(w.toShow, e)
-	} else {
-		w.later = append(w.later, e)
-	}
-}
-
-// publishesLocked returns the entries to publish now.
-func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
-	w.toShow = slices.DeleteFunc(w.toShow, func(e *entry) bool {
-		switch {
-		case e.state != Ready:
-			return true // it was dropped meanwhile
-		case len(show) >= atOnce:
-			return false
-		case now.Before(e.notBefore):
-			alarm(e.notBefore)
-			return false
-		}
-		e.showing = true
-		w.showing++
-		show = append(show, e)
-		return true
-	})
-	return show
-}
-
-// removalsLocked returns the entries whose files to remove and, from time to time, those whose
-// files were open.
-func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (removeFile []*entry) {
-	n := min(len(w.removals), atOnce)
-	removeFile = slices.Clone(w.removals[:n])
-	w.removals = slices.Delete(w.removals, 0, n)
-	if len(w.zombies) > 0 {
-		if now.Before(w.zombiesAt) {
-			alarm(w.zombiesAt)
-		} else {
-			removeFile = append(removeFile, w.zombies...)
-			w.zombies = nil
-		}
-	}
-	return removeFile
+	w.publishing.add(e, e.epoch > w.progress.low.epoch && w.cfg.Release != ReleaseRolling)
 }
 
 // readyLocked sets ready once readers can start.
@@ -298,42 +159,21 @@ func (w *Window) readyLocked() {
 	if w.ready {
 		return
 	}
-	files := w.totals[Ready].items + w.totals[Leased].items - len(w.toShow) - w.showing
-	bytes := w.totals[Ready].bytes + w.totals[Leased].bytes
+	files := w.space.of(Ready).items + w.space.of(Leased).items - w.publishing.count()
+	bytes := w.space.of(Ready).bytes + w.space.of(Leased).bytes
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// Everything that fits is there: no more arrives before readers make room.
-	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing == 0 && !w.ordering
+	full := files > 0 && w.fetches.count()+w.publishing.count() == 0 && !w.calls.ordering
 	if w.ready = enough || full || w.doneLocked(); w.ready {
 		close(w.readied)
 	}
-}
-
-// readyHeap is a min-heap of the entries to lease. Entries that are no longer Ready are removed
-// when they reach the top.
-type readyHeap []*entry
-
-func (h readyHeap) Len() int           { return len(h) }
-func (h readyHeap) Less(i, j int) bool { return h[i].before(h[j].seq) }
-func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *readyHeap) Push(x any)        { *h = append(*h, x.(*entry)) }
-func (h *readyHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return e
 }
 
 // offerLocked adds a file that is Ready and published.
 func (w *Window) offerLocked(e *entry) {
 	switch w.cfg.Release {
 	case ReleaseLease:
-		if len(w.offered) > 2*w.totals[Ready].items+64 {
-			// Readers that use the file protocol never pop them.
-			w.offered = slices.DeleteFunc(w.offered, func(e *entry) bool { return e.state != Ready })
-			heap.Init(&w.offered)
-		}
-		heap.Push(&w.offered, e)
+		w.offers.add(e, w.space.of(Ready).items)
 	case ReleaseRolling:
 		w.aged = append(w.aged, e)
 	}

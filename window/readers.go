@@ -40,7 +40,7 @@ func (w *Window) readerLocked(now time.Time, name string) *reader {
 			delete(w.readers, silent.name)
 		}
 	}
-	rd := &reader{name: name, epoch: w.low.epoch, waits: map[Cause]time.Duration{}, seen: now}
+	rd := &reader{name: name, epoch: w.progress.low.epoch, waits: map[Cause]time.Duration{}, seen: now}
 	w.readers[name] = rd
 	w.recordReaderLocked(rd)
 	return rd
@@ -59,11 +59,11 @@ func (w *Window) recordReaderLocked(rd *reader) {
 // endForLocked returns the end of an epoch that the reader is to receive now, if any.
 func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	switch {
-	case rd.epoch < w.low.epoch:
+	case rd.epoch < w.progress.low.epoch:
 		rd.epoch++
 		w.recordReaderLocked(rd)
 		return &EndError{Epoch: rd.epoch - 1}, true
-	case w.overLocked(w.low.epoch):
+	case w.progress.over(w.progress.low.epoch):
 		return &EndError{Epoch: w.cfg.Epochs - 1}, true
 	}
 	return nil, false
@@ -174,30 +174,25 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	if !w.diskPause.over(now) {
 		return CauseDisk
 	}
-	var first *entry // the next shard among those that are being fetched
-	for e := range w.fetching {
-		if e.epoch == w.low.epoch && (first == nil || e.before(first.seq)) {
-			first = e
-		}
-	}
+	first := w.fetches.first(w.progress.low.epoch)
 	if first != nil && first.flowing() > 0 {
 		return CauseNetwork
 	}
-	if first != nil || len(w.toShow)+w.showing > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
+	if first != nil || w.publishing.count() > 0 || w.fetches.waitsFor(w.progress.low.epoch) {
 		return CauseBackend
 	}
 	a, more := w.nextLocked()
-	_, known := w.orders[w.low.epoch]
+	_, known := w.progress.orders[w.progress.low.epoch]
 	switch {
-	case w.ordering && !more && !known: // that of the next epoch makes nobody wait
+	case w.calls.ordering && !more && !known: // that of the next epoch makes nobody wait
 		return CauseBackend
 	case w.awaitsConfirmLocked():
 		return CauseBackend
-	case !more && w.growth.asking:
+	case !more && w.calls.asking:
 		return w.cfg.Waits()
-	case !more || a.epoch > w.low.epoch:
+	case !more || a.epoch > w.progress.low.epoch:
 		return CauseReaders // other readers hold the rest of the epoch
-	case w.used+w.nextItemLocked(a).room() > w.forItemsLocked():
+	case w.space.used+w.nextItemLocked(a).room() > w.limitLocked():
 		return CauseBudget
 	}
 	return CauseBackend
@@ -206,14 +201,14 @@ func (w *Window) causeLocked(now time.Time) Cause {
 // restHeldLocked reports whether readers hold all that is left of the current epoch, or the group
 // has acknowledged it.
 func (w *Window) restHeldLocked(group int) bool {
-	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil && w.cfg.More == nil || more && a.epoch == w.low.epoch {
+	if a, more := w.nextLocked(); w.progress.orders[w.progress.low.epoch] == nil && w.cfg.More == nil || more && a.epoch == w.progress.low.epoch {
 		return false // some of it was never fetched
 	}
-	if w.growsLocked(w.low.epoch) && !w.growth.later {
+	if w.progress.grows(w.progress.low.epoch) && !w.calls.later {
 		return false // more items may follow at any time
 	}
 	for _, e := range w.active {
-		if e.epoch != w.low.epoch {
+		if e.epoch != w.progress.low.epoch {
 			continue
 		}
 		if e.state != Leased || e.shares != nil && !e.shares[group].acked && e.shares[group].lease == nil {

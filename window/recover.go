@@ -88,15 +88,14 @@ func (w *Window) recover(now time.Time) error {
 	if err := w.order(); err != nil {
 		return err
 	}
-	removals := w.removals
-	w.removals, w.leaving = nil, 0
-	for _, e := range removals {
+	for _, e := range w.removals.withdraw() {
 		w.reuseLocked(e)
 	}
 	// Only now: an end may be known from the files alone, and not from the journal.
 	for _, rd := range w.readers {
-		rd.epoch = min(rd.epoch, w.low.epoch)
+		rd.epoch = min(rd.epoch, w.progress.low.epoch)
 	}
+	w.measure(now)
 	w.admitLocked(now, func(time.Time) {})
 	w.compact()
 	return w.sweepIncoming()
@@ -202,9 +201,10 @@ func (w *Window) ignored(name string, err error) bool {
 
 // remember restores the state from the journal.
 func (w *Window) remember(m memory) error {
-	w.low = m.low
-	if first := (seq{w.cfg.First, 0}); w.low.before(first) {
-		w.low = first
+	p := &w.progress
+	p.low = m.low
+	if first := (seq{w.cfg.First, 0}); p.low.before(first) {
+		p.low = first
 	}
 	names, err := w.stage.held.Names()
 	if err != nil {
@@ -212,12 +212,12 @@ func (w *Window) remember(m memory) error {
 	}
 	// An END marker on disk is proof, too.
 	for _, name := range names {
-		if epoch, end := parseEnd(name); end && epoch >= w.low.epoch && !w.overLocked(epoch) {
-			w.low = seq{epoch + 1, 0}
+		if epoch, end := parseEnd(name); end && epoch >= p.low.epoch && !p.over(epoch) {
+			p.low = seq{epoch + 1, 0}
 		}
 	}
 	for k := range m.parts {
-		if !k.before(w.low) && k.group < w.cfg.Groups {
+		if !k.before(p.low) && k.group < w.cfg.Groups {
 			w.parts[k] = true
 		}
 	}
@@ -230,28 +230,28 @@ func (w *Window) remember(m memory) error {
 		for group := range w.came {
 			delete(w.parts, shareKey{a, group})
 		}
-		if !a.before(w.low) && !w.overLocked(a.epoch) {
-			w.settled[a] = true
+		if !p.over(a.epoch) {
+			p.finish(a)
 		}
 	}
 	for _, s := range m.skipped {
-		if !w.overLocked(s.epoch) {
-			w.skipped = append(w.skipped, s)
+		if !p.over(s.epoch) {
+			w.deliveries.skipped = append(w.deliveries.skipped, s)
 		}
 	}
 	for a, h := range m.history {
-		if !a.before(w.low) && !w.settled[a] {
+		if !p.finished(a) {
 			if h.failures >= failuresOfPoison {
 				h.failures = 0 // it failed the epoch; this start is another chance
 			}
-			w.history[a] = h
+			w.deliveries.history[a] = h
 		}
 	}
-	w.course.recut = m.recut
+	w.deliveries.course.recut = m.recut
 	for _, id := range m.acked {
 		w.acked.add(id)
 	}
-	w.next = w.low
+	p.next = p.low
 	if err := w.order(); err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 		if err != nil {
 			return err
 		}
-		if e == nil || w.settled[e.seq] || e.before(w.low) || !w.verifiedHere(e, st, m) {
+		if e == nil || w.progress.finished(e.seq) || !w.verifiedHere(e, st, m) {
 			if _, err := w.stage.discard(name); err != nil {
 				return err
 			}
@@ -325,7 +325,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	if err != nil {
 		return err
 	}
-	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
+	settled := e != nil && w.progress.finished(e.seq)
 	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
 	if e != nil && !w.verifiedHere(e, st, m) && visible && !acked {
 		// At once, before a reader finds it; recoverPending counts it while it is open. A file that
@@ -338,7 +338,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 		// Of an epoch that is over, or different from the plan: not a position.
 		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
-		w.removeLocked(e)
+		w.removals.add(e)
 		return nil
 	}
 	e.published, e.ino, e.at = true, st.Ino, at
@@ -348,20 +348,19 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	case acked:
 		w.foundLocked(e, Acked)
 		if !settled {
-			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.history[e.seq].attempts + 1})
+			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.deliveries.history[e.seq].attempts + 1})
 			if err := w.journal.add("ack", e.seq, given.id); err != nil {
 				w.troubleLocked("cannot write the journal", err) // the next start recovers it the same way
 			}
-			w.countFoundLocked()
-			w.stats.acknowledged++
-			w.metrics.acknowledged.Inc()
+			w.deliveries.found()
+			w.deliveries.acknowledge()
 			if given.id != "" {
 				w.acked.add(given.id)
 			}
 		}
-		w.settled[e.seq] = true
+		w.progress.finish(e.seq)
 		w.forgetLocked(e)
-		w.removeLocked(e)
+		w.removals.add(e)
 	case !visible:
 		w.foundLocked(e, Ready)
 		if at.reader == "" {
@@ -374,12 +373,10 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
-		w.countFoundLocked()
+		w.deliveries.found()
 		e.lease = l
-		w.course.take(l, 1)
-		h := w.history[e.seq]
-		h.attempts++
-		w.history[e.seq] = h
+		w.deliveries.course.take(l, 1)
+		w.deliveries.attempt(e.seq)
 		w.moveLocked(e, Leased, "leased before the restart")
 	default:
 		w.foundLocked(e, Ready)
@@ -397,29 +394,22 @@ func (w *Window) verifiedHere(e *entry, st disk.Stat, m memory) bool {
 	return known && w.stage.mark(st) == is.mark
 }
 
-// countFoundLocked counts a delivery that an earlier process made and that ends in this one. So the
-// number of acknowledgements never exceeds that of deliveries.
-func (w *Window) countFoundLocked() {
-	w.stats.delivered++
-	w.metrics.delivered.Inc()
-}
-
 // entryOf returns the position that a file belongs to; nil if the file does not match the plan.
 func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 	a, base, ok := parseName(name)
 	if !ok {
 		return nil, nil
 	}
-	if a.epoch == w.low.epoch+1 {
+	if a.epoch == w.progress.low.epoch+1 {
 		if err := w.orderOf(a.epoch); err != nil {
 			return nil, err
 		}
 	}
-	order, known := w.orders[a.epoch]
+	order, known := w.progress.orders[a.epoch]
 	if !known || a.pos >= len(order) || order[a.pos] == others {
 		return nil, nil
 	}
-	item, err := w.itemLocked(int(order[a.pos]))
+	item, err := w.items.get(int(order[a.pos]))
 	if err != nil {
 		return nil, err
 	}
@@ -437,12 +427,10 @@ func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 // foundLocked adds a recovered file.
 func (w *Window) foundLocked(e *entry, s State) {
 	w.moveLocked(e, s, "found")
-	w.brought = w.brought || s == Ready
+	w.fetches.brought = w.fetches.brought || s == Ready
 	if e.item != orphan {
 		w.active[e.seq] = e
-		if !e.before(w.top) {
-			w.top = seq{e.epoch, e.pos + 1}
-		}
+		w.progress.reserved(e.seq)
 	}
 	if w.files[e.name] == nil || e.item != orphan {
 		w.files[e.name] = e
@@ -470,7 +458,7 @@ func (w *Window) recoverPending(found map[uint64]place) error {
 		_, name, _ = strings.Cut(name, "-")
 		e := &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
-		w.removeLocked(e)
+		w.removals.add(e)
 	}
 	return nil
 }
@@ -481,9 +469,9 @@ func (w *Window) sweepIncoming() error {
 	if err != nil {
 		return err
 	}
-	for _, e := range w.queue {
+	for _, e := range w.fetches.waiting {
 		if left.Claim(e.name) >= e.size {
-			w.allocatedLocked(e, true)
+			w.space.allocate(e, true)
 		}
 	}
 	return left.Sweep()

@@ -133,7 +133,7 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 	if e.lease != nil && d.Reader == "" {
 		d.Reader, d.Leased = e.lease.reader.name, e.lease.since.UTC()
 	}
-	d.Attempt = max(d.Attempt, w.history[e.seq].attempts)
+	d.Attempt = max(d.Attempt, w.deliveries.history[e.seq].attempts)
 	if err := w.reports.add(d); err != nil {
 		w.troubleLocked("cannot write the epoch report", err) // the journal is authoritative
 	}
@@ -161,7 +161,7 @@ func (w *Window) Report(epoch int) ([]Delivery, error) {
 	w.mu.Lock()
 	maps.DeleteFunc(last, func(pos int, _ Delivery) bool {
 		a := seq{epoch, pos}
-		return !a.before(w.low) && !w.settled[a]
+		return !w.progress.finished(a)
 	})
 	w.mu.Unlock()
 	if len(last) == 0 && lines.Err() == nil {
@@ -202,7 +202,7 @@ func sumOf(epoch int, report []Delivery) *ReportSum {
 // lastReport returns the summary of the epoch before the current one. It reads the report once.
 func (w *Window) lastReport() *ReportSum {
 	w.mu.Lock()
-	epoch, sum := w.low.epoch-1, w.reports.last
+	epoch, sum := w.progress.low.epoch-1, w.reports.last
 	w.mu.Unlock()
 	if epoch < 0 || sum != nil && sum.Epoch == epoch {
 		return sum

@@ -1,7 +1,5 @@
 package window
 
-import "slices"
-
 // Reuse selects the shards of an epoch that are retained for the next one.
 type Reuse string
 
@@ -21,51 +19,25 @@ const (
 // file. So it counts toward the budget at every instant. When an earlier position needs room, the
 // file that is needed last is removed first, whether it was fetched or retained.
 
-// demand is the positions of this node's items in an epoch.
-type demand struct {
-	at   []int32 // by item: its first position, or nowhere
-	fits bool    // all of them fit into Config.Size
-}
-
-const nowhere = -1
-
 // wantLocked stores where an epoch needs its items, if files may be retained for it.
 func (w *Window) wantLocked(epoch int, order []int32) {
 	if w.cfg.Reuse == ReuseNone {
 		return
 	}
-	v := demand{at: slices.Repeat([]int32{nowhere}, w.cfg.Items.Len())}
-	var sum int64
-	for pos, item := range order {
-		if item != others && v.at[item] == nowhere {
-			v.at[item] = int32(pos) // there are fewer items than that
-			sum += w.cfg.Extent.rooms[item]
-		}
+	d := newDemand(order, w.cfg.Extent.rooms, w.cfg.Size-w.cfg.leastOwn())
+	if w.cfg.Reuse == ReuseFit && !d.fits && epoch == w.progress.low.epoch+1 {
+		w.log.Info("fetching shards again in each epoch: they do not all fit", "need", d.need, "size", w.cfg.Size)
 	}
-	v.fits = sum <= w.cfg.Size-w.cfg.leastOwn()
-	if w.cfg.Reuse == ReuseFit && !v.fits && epoch == w.low.epoch+1 {
-		w.log.Info("fetching shards again in each epoch: they do not all fit", "need", sum, "size", w.cfg.Size)
-	}
-	w.demand[epoch] = v
-	undecided := w.undecided
-	w.undecided = nil
-	for _, e := range undecided {
+	for _, e := range w.reuse.store(epoch, d) {
 		w.reuseLocked(e)
 	}
 }
 
-func (w *Window) keeps(v demand) bool { return w.cfg.Reuse == ReusePin || v.fits }
-
 // awaitedLocked reports whether a position of the next epoch need not be fetched, because the
 // current epoch still has to acknowledge the same item, which is then retained.
 func (w *Window) awaitedLocked(a seq, item int) bool {
-	want, known := w.demand[a.epoch]
-	now, current := w.demand[w.low.epoch]
-	if !known || !current || a.epoch == w.low.epoch || !w.keeps(want) || int(want.at[item]) != a.pos || now.at[item] == nowhere {
-		return false
-	}
-	was := seq{w.low.epoch, int(now.at[item])}
-	return !was.before(w.low) && !w.settled[was]
+	was, awaited := w.reuse.awaited(w.progress.low.epoch, a, item)
+	return awaited && !w.progress.finished(was)
 }
 
 // aheadLocked reports whether enough shards are ready before a position, so that no retained file
@@ -86,37 +58,32 @@ func (w *Window) aheadLocked(a seq) bool {
 
 // reuseLocked retains an acknowledged file for the next epoch, or removes it.
 func (w *Window) reuseLocked(e *entry) {
-	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.overLocked(e.epoch+1) && (e.epoch == w.low.epoch-1 || e.epoch == w.low.epoch) {
-		if _, known := w.demand[e.epoch+1]; !known {
-			w.undecided = append(w.undecided, e) // that order is being computed; those of later epochs are not
-			return
-		}
-	}
-	if e.carryOver = w.carryOverLocked(e); e.carryOver != nil {
-		w.removals = append(w.removals, e)
+	current := e.epoch == w.progress.low.epoch-1 || e.epoch == w.progress.low.epoch
+	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.progress.over(e.epoch+1) && current && !w.reuse.decided(e.epoch+1) {
+		w.reuse.undecided = append(w.reuse.undecided, e) // that order is being computed; those of later epochs are not
 		return
 	}
-	w.removeLocked(e)
+	if e.carryOver = w.carryOverLocked(e); e.carryOver != nil {
+		w.removals.carryOver(e)
+		return
+	}
+	w.removals.add(e)
 }
 
 // carryOverLocked returns the position of the next epoch that reuses an acknowledged file, or nil.
 // From now on that position is not fetched.
 func (w *Window) carryOverLocked(e *entry) *entry {
-	want, known := w.demand[e.epoch+1]
-	if !known || e.state != Acked || e.item == orphan || want.at[e.item] == nowhere || !w.keeps(want) {
+	a, wanted := w.reuse.wanted(e.epoch+1, e.item)
+	if !wanted || e.state != Acked {
 		return nil
 	}
-	a := seq{e.epoch + 1, int(want.at[e.item])}
 	// Without a journal, only the file's place records the acknowledgement.
-	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
+	if w.progress.finished(a) || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
 	next := &entry{seq: a, item: e.item, of: e.of, name: a.fileName(e.of.Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
 	w.active[a] = next
-	w.again = slices.DeleteFunc(w.again, func(b seq) bool { return a == b })
-	if !a.before(w.top) {
-		w.top = seq{a.epoch, a.pos + 1}
-	}
+	w.progress.reserved(a)
 	return next
 }
 
@@ -129,22 +96,12 @@ func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 	}
 	if !ok {
 		w.forgetLocked(next)
-		w.planAgainLocked(next.seq)
-		w.removeLocked(e)
+		w.progress.planAgain(next.seq)
+		w.removals.add(e)
 		return
 	}
 	w.goneLocked(e, Freed, "retained for the next epoch")
 	w.moveLocked(next, Ready, "retained from the previous epoch")
-	w.stats.reused++
-	w.metrics.reused.Inc()
+	w.deliveries.reuse()
 	w.verifiedLocked(next)
-}
-
-// planAgainLocked schedules a position again that planning may have passed.
-func (w *Window) planAgainLocked(a seq) {
-	at, _ := slices.BinarySearchFunc(w.again, a, seq.compare)
-	w.again = slices.Insert(w.again, at, a)
-	if a.before(w.due) {
-		w.due = a
-	}
 }

@@ -8,18 +8,18 @@ import (
 // roomLocked reports whether size more bytes fit the budget. If not, it starts to remove files, if
 // there are any that it may remove.
 func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Time)) bool {
-	limit := w.limitLocked(now)
-	if w.used+size <= limit {
+	limit := w.limitLocked()
+	if w.space.used+size <= limit {
 		return true
 	}
-	for w.used-w.leaving+size > limit {
+	for w.space.used-w.removals.leaving+size > limit {
 		freed := false
 		if w.cfg.Release == ReleaseRolling {
 			freed = w.replaceLocked(now, alarm)
 		}
 		// Later positions must not block earlier ones. That happens after a restart that recovered
 		// many later files, and with retained files.
-		if !freed && a.before(w.top) && !w.aheadLocked(a) {
+		if !freed && a.before(w.progress.top) && !w.aheadLocked(a) {
 			freed = w.dropLocked(a, "space needed by an earlier shard")
 		}
 		if !freed {
@@ -76,15 +76,15 @@ func (w *Window) replanLocked(e *entry, why string) {
 	e.planned = true
 	w.moveLocked(e, Zombie, why)
 	w.forgetLocked(e)
-	w.planAgainLocked(e.seq)
-	w.removeLocked(e)
+	w.progress.planAgain(e.seq)
+	w.removals.add(e)
 }
 
 // undropLocked restores an entry whose file a reader acquired before its removal.
 func (w *Window) undropLocked(e *entry) {
-	w.again = slices.DeleteFunc(w.again, func(a seq) bool { return a == e.seq })
-	e.planned, e.leaving = false, false
-	w.leaving -= e.room()
+	w.progress.planned(e.seq)
+	e.planned = false
+	w.removals.tried(e)
 	w.moveLocked(e, Ready, "acquired by a reader before removal")
 	w.active[e.seq], w.files[e.name] = e, e
 	w.offerLocked(e)
@@ -96,12 +96,6 @@ func (w *Window) forgetLocked(e *entry) {
 	if w.active[e.seq] == e {
 		delete(w.active, e.seq)
 	}
-}
-
-func (w *Window) removeLocked(e *entry) {
-	w.removals = append(w.removals, e)
-	e.leaving = true
-	w.leaving += e.room()
 }
 
 // diskLocked reports whether the disk has room for size bytes in addition to the reserved ones,
@@ -117,11 +111,11 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 	free, err := w.free()
 	if err != nil {
 		w.troubleLocked("cannot read the free space", err)
-	} else if free-w.unallocated-size >= w.cfg.MinFree {
+	} else if free-w.space.unallocated-size >= w.cfg.MinFree {
 		return true
 	}
 	w.diskPause.scarce(now)
-	if err == nil && free < w.cfg.MinFree && w.leaving == 0 {
+	if err == nil && free < w.cfg.MinFree && w.removals.leaving == 0 {
 		w.relieveLocked("free space below minFree")
 	}
 	return false
@@ -130,14 +124,14 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 // relieveLocked drops one file to free disk space: the one that is needed last, but not the next
 // one that a reader receives.
 func (w *Window) relieveLocked(why string) {
-	keep := seq{w.low.epoch + 1, 0} // below it is the current epoch, the only one that is leased
+	keep := seq{w.progress.low.epoch + 1, 0} // below it is the current epoch, the only one that is leased
 	for at, e := range w.active {
 		if e.state == Ready && at.before(keep) {
 			keep = at
 		}
 	}
-	if keep.epoch > w.low.epoch {
-		keep = w.low
+	if keep.epoch > w.progress.low.epoch {
+		keep = w.progress.low
 	}
 	w.dropLocked(keep, why)
 }

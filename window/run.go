@@ -56,6 +56,7 @@ func (w *Window) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		w.measure(time.Now())
 		w.mu.Lock()
 		t := w.plan(time.Now())
 		failed := w.failed
@@ -135,9 +136,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 		w.flush(w.syncJournal)
 	}
 	w.mu.Lock()
-	if len(w.zombies) > 0 && !time.Now().Before(w.zombiesAt) {
-		w.zombiesAt = time.Now().Add(lookEvery)
-	}
+	w.removals.checked(time.Now())
 	w.mu.Unlock()
 }
 
@@ -183,21 +182,19 @@ func (w *Window) remove(e *entry) {
 
 // publishedLocked records the result of publishing a file.
 func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error) {
-	e.showing = false
-	w.showing--
+	w.publishing.ended(e)
 	if errors.Is(err, ErrLost) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
 		w.moveLocked(e, Zombie, "its file in .stager/whole was removed or changed")
 		w.forgetLocked(e)
-		w.planAgainLocked(e.seq)
+		w.progress.planAgain(e.seq)
 		w.goneLocked(e, Freed, "file lost")
 		w.note()
 		return
 	}
 	if err != nil {
 		w.troubleLocked("cannot publish a shard's file", err)
-		e.notBefore = now.Add(lookEvery)
-		w.toShow = append(w.toShow, e)
+		w.publishing.retry(now, e)
 		return
 	}
 	e.published, e.ino = true, ino

@@ -86,12 +86,12 @@ func TestFirstFetchIsAlone(t *testing.T) {
 			b.step()
 			time.Sleep(firstAlone / 2)
 			b.step()
-			if got := len(b.fetching); got != 1 {
+			if got := len(b.fetches.running); got != 1 {
 				t.Errorf("%d are fetched at first, want 1", got)
 			}
 			tt.then(b)
 			b.step()
-			if got := len(b.fetching); got != 3 {
+			if got := len(b.fetches.running); got != 3 {
 				t.Errorf("%d are fetched when %s, want 3", got, tt.what)
 			}
 		})

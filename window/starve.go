@@ -75,14 +75,14 @@ func (w *Window) sceneLocked(now time.Time) {
 	if now.Sub(w.starving.scenes[w.cause].at) < sampleEvery {
 		return
 	}
-	s := scene{at: now, held: *w.totals[Leased], zombies: w.totals[Zombie].bytes}
+	s := scene{at: now, held: w.space.of(Leased), zombies: w.space.of(Zombie).bytes}
 	if a, more := w.nextLocked(); more {
 		s.next = w.nextItemLocked(a).Size
 	}
 	if w.cause == CauseDisk {
 		s.free, _ = w.free() // the error was logged when it occurred
 	}
-	for e := range w.fetching {
+	for e := range w.fetches.running {
 		if e.flowing() == 0 {
 			s.silent = max(s.silent, now.Sub(e.fetchAt))
 		}
@@ -193,7 +193,7 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 			amount(float64(s.free)), amount(float64(w.cfg.MinFree)), amount(float64(s.next)), amount(float64(w.cfg.Size)))
 	case CauseBudget:
 		largest := w.cfg.Extent.size
-		for _, item := range w.grown {
+		for _, item := range w.items.grown {
 			largest = max(largest, item.Size)
 		}
 		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %d shards (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",

@@ -91,9 +91,8 @@ func (w *Window) moveLocked(e *entry, to State, why string) {
 		panic(fmt.Sprintf("window: %s cannot move from %s to %s", e.name, e.state, to))
 	}
 	from := e.state
-	w.countLocked(from, -1, -e.room())
+	w.space.move(e, to)
 	e.state = to
-	w.countLocked(to, 1, e.room())
 	level := slog.LevelDebug
 	if to == Quarantined || to == Skipped {
 		level = slog.LevelWarn
@@ -102,34 +101,6 @@ func (w *Window) moveLocked(e *entry, to State, why string) {
 		return // this is the hot path
 	}
 	w.log.Log(background, level, "moved", "file", e.name, "from", string(from), "to", string(to), "why", why)
-}
-
-// total is the space that the positions of one state take.
-type total struct {
-	items int
-	bytes int64
-}
-
-// countLocked updates the sums by state, for the budget and the metrics.
-func (w *Window) countLocked(s State, items int, bytes int64) {
-	t := w.totals[s]
-	if t == nil {
-		return // this state takes no space
-	}
-	t.items += items
-	t.bytes += bytes
-	w.used += bytes
-	if w.used+w.own > w.peak {
-		w.peak = w.used + w.own
-		w.metrics.peak.Set(float64(w.peak))
-	}
-	w.metrics.state(s, *t)
-}
-
-// resizeLocked corrects the size of a file that takes other space than planned.
-func (w *Window) resizeLocked(e *entry, size, beside int64) {
-	w.countLocked(e.state, 0, size+beside-e.room())
-	e.size, e.beside = size, beside
 }
 
 // room returns the number of bytes that an entry takes of the budget.

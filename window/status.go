@@ -77,29 +77,21 @@ func (w *Window) Status() Status {
 	w.accountLocked(time.Now())
 	s := Status{
 		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
-		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
-		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used + w.own, Limit: w.cfg.Size, Peak: w.peak,
-		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Reused: w.stats.reused, Report: report,
+		Epoch: w.progress.low.epoch, Epochs: w.cfg.Epochs,
+		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.space.taken(), Limit: w.cfg.Size, Peak: w.space.peak,
+		Delivered: w.deliveries.stats.delivered, Acknowledged: w.deliveries.stats.acknowledged, Redelivered: w.deliveries.stats.redelivered, Reused: w.deliveries.stats.reused, Report: report,
 		Waiting: len(w.waiters), Strangers: w.scans.foreignNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, Cautions: w.cautions(), LastError: w.lastError,
 		Starvation: w.starvationLocked(time.Now()),
 	}
-	for pos, item := range w.orders[w.low.epoch] {
-		if item == others {
-			continue
-		}
-		s.Positions++
-		if pos < w.low.pos || w.settled[seq{w.low.epoch, pos}] {
-			s.Finished++
-		}
-	}
-	for state, t := range w.totals {
+	s.Positions, s.Finished = w.progress.count()
+	for state, t := range w.space.totals {
 		s.Items[state], s.Bytes[state] = t.items, t.bytes
 	}
 	if bad, ok := errors.AsType[*BadItemError](w.failed); ok {
 		s.Quarantined = append(s.Quarantined, BadItem{bad.Name, bad.Epoch, bad.Pos, bad.Reason})
 	}
-	s.Skipped = w.skippedLocked()
+	s.Skipped = w.deliveries.skippedItems()
 	leases := w.leasesLocked()
 	for _, rd := range slices.SortedFunc(maps.Values(w.readers), func(a, b *reader) int { return cmp.Compare(a.name, b.name) }) {
 		waits := map[Cause]float64{}
@@ -138,20 +130,12 @@ func (w *Window) cautions() []string {
 		"even if a process still reads or maps it, and such bytes do not count towards the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
 }
 
-// skippedLocked returns the skipped positions.
-func (w *Window) skippedLocked() (items []BadItem) {
-	for _, k := range w.skipped {
-		items = append(items, BadItem{k.name, k.epoch, k.pos, k.reason})
-	}
-	return items
-}
-
 // Skipped returns a *SkippedError if positions were skipped, and nil otherwise.
 func (w *Window) Skipped() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.skipped) == 0 {
+	if len(w.deliveries.skipped) == 0 {
 		return nil
 	}
-	return &SkippedError{w.skippedLocked()}
+	return &SkippedError{w.deliveries.skippedItems()}
 }

@@ -91,7 +91,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		return c, fmt.Sprintf("%d samples are %d fewer than the epochs before %d contain: count every sample since the start of the job", seen, -rest, c.Epoch)
 	}
 	var order []int32
-	if !w.overLocked(c.Epoch) {
+	if !w.progress.over(c.Epoch) {
 		order = w.masked(w.cfg.Order(c.Epoch))
 	}
 	var used []Used
@@ -122,7 +122,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		return c, fmt.Sprintf("%d samples are %d more than were delivered to readers", seen, rest)
 	}
 	c.Finished = map[int][]Span{}
-	if spans := w.spans(order, func(pos int) bool { return pos < end }); len(spans) > 0 {
+	if spans := spansOf(order, func(pos int) bool { return pos < end }); len(spans) > 0 {
 		c.Finished[c.Epoch] = spans
 	}
 	c.Used = used

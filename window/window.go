@@ -33,57 +33,29 @@ type Window struct {
 
 	mu sync.Mutex // guards all fields below
 
-	// The plan, and how much of it is finished.
-	orders   map[int][]int32 // by epoch: those that are being delivered or fetched
-	grown    []Item          // from Config.More; their indexes follow those of Config.Items
-	lastItem lastItem
-	ordering bool // another order is being computed
+	items      itemTable
+	progress   progress
+	calls      calls
+	reuse      reusePlan
+	deliveries deliveries
 	// unconfirmed holds the end of the last epoch, see Config.Unconfirmed.
 	unconfirmed bool
-	growth      growth         // state of the orders that Config.More continues
-	low         seq            // all positions before it are finished; its epoch is the current one
-	settled     map[seq]bool   // finished positions from low on
-	next        seq            // the first position that was never reserved
-	top         seq            // the position after the last reserved one
-	again       []seq          // positions to fetch again, ascending
-	demand      map[int]demand // for the same epochs as orders; empty unless Config.Reuse needs it
-	due         seq            // all positions before it were delivered once or are finished; unused with AnyOrder
-	history     map[seq]history
-	course      course
-	skipped     []skip
 	failed      error // makes Run return
 
 	// Entries that take space.
 	active map[seq]*entry    // unfinished positions
 	files  map[string]*entry // by file name
 	inodes map[uint64]*entry // published entries, by inode
-	totals map[State]*total
-	used   int64 // sum of totals
-	own    int64 // bytes of the window's own files
-	// ownMost is the upper limit for own until the next measurement, at ownAt.
-	ownMost int64
-	ownAt   time.Time
-	peak    int64
+	space  space
 
-	queue       []*entry // Reserved, ascending
-	fetching    map[*entry]bool
-	aloneUntil  time.Time // end of the first fetch's exclusive time; zero before that fetch
-	brought     bool      // a fetch has finished, or files were recovered
-	unallocated int64     // reserved bytes that the disk's free space does not reflect yet
-	toShow      []*entry  // Ready, of the current epoch, not published yet
-	showing     int       // number of entries that are being published
-	later       []*entry  // Ready, of the next epoch
-	offered     readyHeap // published entries to lease; includes some that are no longer Ready; for ReleaseLease
-	aged        []*entry  // the same, oldest first; for ReleaseRolling
-	removals    []*entry  // entries whose files are to be removed
-	leaving     int64     // bytes of removals that have not been tried yet
-	undecided   []*entry  // Acked, before it is known whether the next epoch reuses them
-	zombies     []*entry
-	zombiesAt   time.Time // next check of the zombies
-
-	ends      ends
-	diskPause diskPause
-	scans     scans
+	fetches    fetches
+	publishing publishing
+	offers     offers   // with ReleaseLease
+	aged       []*entry // published entries, oldest first, with ReleaseRolling
+	removals   removals
+	ends       ends
+	diskPause  diskPause
+	scans      scans
 
 	// Readers.
 	readers  map[string]*reader
@@ -103,13 +75,10 @@ type Window struct {
 	journal   *journal
 	reports   *reports
 	lastError string
-	stats     stats
 	ended     error  // returned by Lease once Run has ended
 	stop      func() // ends Run and waits for it; nil before Run
 	closed    bool
 }
-
-type stats struct{ delivered, redelivered, acknowledged, reused int64 }
 
 // New checks the configuration, locks the directory and recovers the state that the last process
 // left in it. It returns a *BudgetError if Size is too small, and a *disk.BusyError if another
@@ -132,11 +101,10 @@ func New(cfg Config) (*Window, error) {
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
-		orders: map[int][]int32{}, demand: map[int]demand{}, settled: map[seq]bool{}, history: map[seq]history{},
+		items: itemTable{input: cfg.Input, listed: cfg.Items}, progress: newProgress(&cfg), reuse: reusePlan{mode: cfg.Reuse, demand: map[int]demand{}},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
-		totals: map[State]*total{}, fetching: map[*entry]bool{},
+		fetches: fetches{running: map[*entry]bool{}},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
-		growth:      growth{whole: map[int]bool{}},
 		unconfirmed: cfg.Unconfirmed,
 		all:         reader{name: "(all groups)"}, parts: map[shareKey]bool{},
 		cause: CauseBackend, starving: newStarving(time.Now()),
@@ -144,9 +112,8 @@ func New(cfg Config) (*Window, error) {
 	if w.broadcast() {
 		w.came = make([]bool, cfg.Groups)
 	}
-	for _, s := range holding {
-		w.totals[s] = &total{}
-	}
+	w.space = newSpace(w.metrics)
+	w.deliveries = deliveries{history: map[seq]history{}, meters: w.metrics}
 	if w.reports, err = openReports(stage.Root(), cfg.CountOwn, cfg.Size); err == nil {
 		err = w.recover(time.Now())
 	}
@@ -156,10 +123,10 @@ func New(cfg Config) (*Window, error) {
 	for _, words := range w.cautions() {
 		w.log.Warn("a guarantee does not hold on this file system", "dir", dir, "why", words)
 	}
-	w.measureLocked()
-	if free, err := w.free(); err == nil && free-cfg.MinFree+w.used < cfg.Size {
+	w.measureNow()
+	if free, err := w.free(); err == nil && free-cfg.MinFree+w.space.used < cfg.Size {
 		w.log.Warn("disk has less free space than the window's size, the window will wait for space",
-			"size", cfg.Size, "has", w.used, "free", free, "min_free", cfg.MinFree)
+			"size", cfg.Size, "has", w.space.used, "free", free, "min_free", cfg.MinFree)
 	}
 	return w, nil
 }

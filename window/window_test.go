@@ -342,13 +342,13 @@ func TestMinFreeDropsTheLatestShard(t *testing.T) {
 		fill := func() {
 			for range 50 { // the disk's free space reflects the window's files
 				b.step()
-				took = b.totals[Ready].bytes + b.totals[Leased].bytes
+				took = b.space.of(Ready).bytes + b.space.of(Leased).bytes
 				time.Sleep(time.Second)
 			}
 		}
 		// New used the real disk to reserve.
 		b.step()
-		took = b.totals[Ready].bytes
+		took = b.space.of(Ready).bytes
 		fill()
 		if n := b.Status().Items[Ready]; n != 4 {
 			t.Errorf("%d are ready, want 4 to fit", n)

@@ -18,9 +18,7 @@ func (w *Window) withdrawLocked(now time.Time, l *lease) {
 	if w.broadcast() {
 		l.e.shares[l.group].attempts--
 	} else {
-		h := w.history[l.e.seq]
-		h.attempts--
-		w.history[l.e.seq] = h
+		w.deliveries.withdraw(l.e.seq)
 	}
 	w.returnLocked(now, l, "its reader went away while it was given", noBlame)
 	w.serveLocked(now)

@@ -1,0 +1,196 @@
+package window
+
+import "slices"
+
+// progress is how far the window is in its plan: the orders of its epochs, which positions are
+// finished, and which are to be fetched next. It knows positions, and neither files nor readers.
+//
+// Always:
+//   - All positions before low are finished, and low belongs to the current epoch. settled holds the
+//     finished positions from low on.
+//   - All positions before next have been reserved, are finished or belong to other nodes, except
+//     those in again, which are to be fetched again, and those that wait for reuse.
+//   - No position from top on was ever reserved.
+//   - The orders of epochs before the current one are forgotten.
+//
+// The window's mutex guards it.
+type progress struct {
+	epochs  int             // 0: unlimited
+	orders  map[int][]int32 // by epoch: those that are being delivered or fetched
+	growing bool            // Config.More continues the orders
+	whole   map[int]bool    // epochs whose order is complete, if growing
+
+	low     seq
+	settled map[seq]bool
+	next    seq
+	top     seq
+	again   []seq // ascending
+	due     seq   // all positions before it were delivered once or are finished; unused with AnyOrder
+}
+
+func newProgress(cfg *Config) progress {
+	return progress{
+		epochs: cfg.Epochs, orders: map[int][]int32{}, growing: cfg.More != nil, whole: map[int]bool{},
+		settled: map[seq]bool{},
+	}
+}
+
+// over reports whether the plan ends before an epoch.
+func (p *progress) over(epoch int) bool { return p.epochs > 0 && epoch >= p.epochs }
+
+// grows reports whether an epoch's order may still grow.
+func (p *progress) grows(epoch int) bool { return p.growing && !p.whole[epoch] }
+
+// item returns the index of the item at a position of a known order.
+func (p *progress) item(a seq) int { return int(p.orders[a.epoch][a.pos]) }
+
+// finished reports whether a position is acknowledged or skipped.
+func (p *progress) finished(a seq) bool { return a.before(p.low) || p.settled[a] }
+
+// finish marks a position as finished. Call atEnd afterwards.
+func (p *progress) finish(a seq) {
+	if !a.before(p.low) {
+		p.settled[a] = true
+	}
+}
+
+// atEnd moves low past the finished positions, and reports whether the current epoch has none left.
+func (p *progress) atEnd() bool {
+	order, known := p.orders[p.low.epoch]
+	if !known || p.over(p.low.epoch) {
+		return false
+	}
+	for p.low.pos < len(order) && (order[p.low.pos] == others || p.settled[p.low]) {
+		delete(p.settled, p.low)
+		p.low.pos++
+	}
+	return p.low.pos >= len(order) && !p.grows(p.low.epoch)
+}
+
+// begin makes the next epoch the current one.
+func (p *progress) begin() {
+	delete(p.orders, p.low.epoch)
+	p.low = seq{p.low.epoch + 1, 0}
+	p.next = p.low // skips positions that waited for reuse, and files that are there
+}
+
+// first returns the lowest position to reserve. active reports whether a position has an entry, and
+// awaited whether a position need not be fetched because it waits for reuse.
+func (p *progress) first(active func(seq) bool, awaited func(seq, int) bool) (seq, bool) {
+	for _, a := range p.again {
+		if !a.before(p.next) {
+			break
+		}
+		if !awaited(a, p.item(a)) {
+			return a, true
+		}
+	}
+	if p.next.before(p.low) {
+		p.next = p.low
+	}
+	for p.next.epoch <= p.low.epoch+1 && !p.over(p.next.epoch) {
+		order, known := p.orders[p.next.epoch]
+		if !known {
+			return seq{}, false
+		}
+		if p.next.pos >= len(order) {
+			if p.grows(p.next.epoch) {
+				return seq{}, false
+			}
+			p.next = seq{p.next.epoch + 1, 0}
+			continue
+		}
+		item := order[p.next.pos]
+		if item != others && !p.settled[p.next] && !active(p.next) && !awaited(p.next, int(item)) {
+			return p.next, true
+		}
+		p.next.pos++
+	}
+	return seq{}, false
+}
+
+// reserved records that a position has an entry from now on.
+func (p *progress) reserved(a seq) {
+	p.planned(a)
+	if !a.before(p.top) {
+		p.top = seq{a.epoch, a.pos + 1}
+	}
+}
+
+// planAgain schedules a position again that next may have passed.
+func (p *progress) planAgain(a seq) {
+	at, _ := slices.BinarySearchFunc(p.again, a, seq.compare)
+	p.again = slices.Insert(p.again, at, a)
+	if a.before(p.due) {
+		p.due = a
+	}
+}
+
+// planned withdraws planAgain.
+func (p *progress) planned(a seq) {
+	if at, found := slices.BinarySearchFunc(p.again, a, seq.compare); found {
+		p.again = slices.Delete(p.again, at, at+1)
+	}
+}
+
+// isDue reports whether every position before a has been delivered or is finished. leased reports
+// whether a reader holds a position.
+func (p *progress) isDue(a seq, leased func(seq) bool) bool {
+	if p.due.before(p.low) {
+		p.due = p.low
+	}
+	for p.due.before(a) {
+		if p.item(p.due) != others && !p.settled[p.due] && !leased(p.due) {
+			return false
+		}
+		p.due.pos++
+	}
+	return true
+}
+
+// missingOrder returns the epoch whose order is needed next; -1: none. Orders are retained for the
+// current epoch and the next one, which is as far as fetching runs ahead. ahead requests that of the
+// next one even before its first position is to be fetched.
+func (p *progress) missingOrder(ahead bool) int {
+	last := min(p.low.epoch+1, p.next.epoch)
+	if ahead {
+		last = p.low.epoch + 1
+	}
+	for epoch := p.low.epoch; epoch <= last && !p.over(epoch); epoch++ {
+		if _, known := p.orders[epoch]; !known {
+			return epoch
+		}
+	}
+	return -1
+}
+
+// exhausted reports whether all known positions of a growing epoch, next.epoch, are reserved.
+func (p *progress) exhausted() bool {
+	order, known := p.orders[p.next.epoch]
+	return known && p.next.pos >= len(order) && p.grows(p.next.epoch)
+}
+
+// recorded reports whether any position of an epoch from the current one on is finished.
+func (p *progress) recorded(epoch int) bool {
+	for a := range p.settled {
+		if a.epoch == epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// count returns the number of positions of the current epoch that this node owns, and how many of
+// them are finished.
+func (p *progress) count() (all, finished int) {
+	for pos, item := range p.orders[p.low.epoch] {
+		if item == others {
+			continue
+		}
+		all++
+		if p.finished(seq{p.low.epoch, pos}) {
+			finished++
+		}
+	}
+	return all, finished
+}
