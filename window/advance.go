@@ -7,7 +7,7 @@ func (w *Window) ackLocked(e *entry, how string) {
 	}
 	w.moveLocked(e, Acked, how)
 	w.deliveries.acknowledge()
-	w.starving.now.acked += e.size
+	w.waiting.starving.now.acked += e.size
 	w.closeLocked(e)
 	w.reuseLocked(e)
 	w.note()
@@ -15,11 +15,9 @@ func (w *Window) ackLocked(e *entry, how string) {
 
 // closeLocked marks the position as finished.
 func (w *Window) closeLocked(e *entry) {
-	w.forgetLocked(e)
+	w.entries.forget(e)
 	delete(w.deliveries.history, e.seq)
-	for group := range w.came {
-		delete(w.parts, shareKey{e.seq, group})
-	}
+	w.shares.forget(e.seq)
 	w.progress.finish(e.seq)
 	w.cfg.Finished(e.epoch, e.pos)
 	ended := w.progress.low.epoch
@@ -39,9 +37,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	bad := &BadItemError{e.of.Name, e.epoch, e.pos, reason, cause}
 	w.troubleLocked("shard cannot be delivered", bad)
 	if w.cfg.OnBad == BadFail {
-		if w.failed == nil {
-			w.failed = bad
-		}
+		w.life.fail(bad)
 		return
 	}
 	w.reportLocked(e, Delivery{Skipped: reason})
@@ -80,10 +76,5 @@ func (w *Window) removedLocked(e *entry, gone bool, err error) {
 // goneLocked deletes all references to a removed file.
 func (w *Window) goneLocked(e *entry, to State, why string) {
 	w.moveLocked(e, to, why)
-	if w.files[e.name] == e {
-		delete(w.files, e.name)
-	}
-	if w.inodes[e.ino] == e {
-		delete(w.inodes, e.ino)
-	}
+	w.entries.gone(e)
 }

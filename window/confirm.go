@@ -4,7 +4,7 @@ package window
 func (w *Window) Confirm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unconfirmed = false
+	w.life.unconfirmed = false
 	w.note()
 }
 
@@ -13,21 +13,21 @@ func (w *Window) Confirm() {
 func (w *Window) Reopen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed && w.failed == nil {
+	if !w.life.closed && w.life.failed == nil {
 		w.rewindLocked()
 	}
 }
 
 // rewindLocked ends the window with ErrRewound.
 func (w *Window) rewindLocked() {
-	w.failed = ErrRewound
+	w.life.failed = ErrRewound
 	w.endLocked(ErrRewound)
 	close(w.rewound)
 	w.note()
 }
 
 // heldEndLocked reports whether an epoch cannot end before Confirm.
-func (w *Window) heldEndLocked(epoch int) bool { return w.unconfirmed && w.progress.over(epoch+1) }
+func (w *Window) heldEndLocked(epoch int) bool { return w.life.unconfirmed && w.progress.over(epoch+1) }
 
 // awaitsConfirmLocked reports whether only Confirm is missing for the end.
 func (w *Window) awaitsConfirmLocked() bool {

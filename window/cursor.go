@@ -119,13 +119,13 @@ func (w *Window) Cursor() Cursor {
 			c.Finished[epoch] = spans
 		}
 	}
-	for _, e := range w.active {
+	for _, e := range w.entries.active {
 		if e.lease != nil {
 			c.Leased = append(c.Leased, e.pos)
 		}
 	}
 	slices.Sort(c.Leased)
-	c.Recut, c.InOrder = w.deliveries.course.recut, w.deliveries.course.inOrder(w.progress.low.epoch) && !w.cfg.AnyOrder && !w.broadcast() && w.cfg.More == nil
+	c.Recut, c.InOrder = w.deliveries.course.recut, w.deliveries.course.inOrder(w.progress.low.epoch) && !w.cfg.AnyOrder && !w.shares.broadcast() && w.cfg.More == nil
 	for a, h := range w.deliveries.history {
 		if h.used > 0 && !w.progress.finished(a) {
 			c.Used = append(c.Used, Used{a.epoch, a.pos, h.used})
@@ -153,7 +153,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.failed != nil {
+	if w.life.closed || w.life.failed != nil {
 		return ErrClosed
 	}
 	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, w.durable()); err != nil {

@@ -187,7 +187,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 		}
 		fallthrough
 	case failGone:
-		if w.unconfirmed { // the source may have changed, and then this is not of its plan
+		if w.life.unconfirmed { // the source may have changed, and then this is not of its plan
 			break
 		}
 		reason := fmt.Sprintf("%v", err)
@@ -204,7 +204,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 
 // verifiedLocked adds a verified file in whole/.
 func (w *Window) verifiedLocked(e *entry) {
-	w.files[e.name] = e
+	w.entries.files[e.name] = e
 	w.landLocked(e)
 	verified := w.stagedLocked(e)
 	if err := w.journal.add("sum", e.seq, verified.digest, verified.mark.Inode, verified.mark.Time); err != nil {

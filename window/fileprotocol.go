@@ -33,14 +33,14 @@ func (w *Window) scan() {
 	for _, name := range names {
 		visible[name] = true
 	}
-	for name, e := range w.files {
+	for name, e := range w.entries.files {
 		claimed := e.lease != nil && e.lease.claim()
 		if e.published && (e.state == Ready || e.state == Leased) && (claimed || !visible[name]) {
 			w.findLocked(now, e, found)
 		}
 	}
 	for ino, at := range found {
-		if e := w.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
+		if e := w.entries.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
 			e.at, w.removals.zombiesAt = at, now // a reader has released a file of an earlier plan
 		}
 	}
@@ -111,7 +111,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 		w.troubleLocked("cannot write the journal", err) // the state of the disk records it
 	}
 	if id != "" {
-		w.acked.add(id)
+		w.leases.acked.add(id)
 	}
 	w.ackLocked(e, how)
 }
@@ -158,7 +158,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 func (w *Window) strangersLocked(names []string) {
 	var foreign []string
 	for _, name := range names {
-		if e := w.files[name]; e != nil && (e.published || e.showing) {
+		if e := w.entries.files[name]; e != nil && (e.published || e.showing) {
 			continue
 		}
 		if _, end := parseEnd(name); end {

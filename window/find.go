@@ -8,7 +8,7 @@ import "path/filepath"
 func (w *Window) LeaseOf(path string, group *int) (id string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.files[filepath.Base(path)]
+	e := w.entries.files[filepath.Base(path)]
 	if e == nil || e.lease == nil || e.lease.claim() || w.path(e.name) != filepath.Clean(path) {
 		return "", false
 	}
@@ -29,5 +29,5 @@ func (w *Window) Finished(path string, group *int) bool {
 	defer w.mu.Unlock()
 	name := filepath.Base(path)
 	a, _, ok := parseName(name)
-	return ok && w.path(name) == filepath.Clean(path) && (w.progress.finished(a) || group != nil && w.parts[shareKey{a, *group}])
+	return ok && w.path(name) == filepath.Clean(path) && (w.progress.finished(a) || group != nil && w.shares.parts[shareKey{a, *group}])
 }

@@ -14,19 +14,6 @@ import (
 //
 // The file protocol does not know groups: an operation on a file counts for all of them.
 
-// share is the state of one group for a shard.
-type share struct {
-	acked    bool
-	lease    *lease // nil while no reader of the group holds it
-	attempts int
-}
-
-// shareKey identifies a share in the journal.
-type shareKey struct {
-	seq
-	group int
-}
-
 // GroupError is returned for a lease request with a missing or unknown group.
 type GroupError struct {
 	Input  string
@@ -44,12 +31,10 @@ func (e *GroupError) Error() string {
 	return fmt.Sprintf("group=%d: input %s is broadcast to %d groups, from 0 to %d", *e.Group, e.Input, e.Groups, e.Groups-1)
 }
 
-func (w *Window) broadcast() bool { return w.cfg.Groups > 1 }
-
 // groupOf returns the group of a request, or a *GroupError.
 func (w *Window) groupOf(r LeaseRequest) (int, error) {
 	bad := r.Group != nil && (*r.Group < 0 || *r.Group >= max(1, w.cfg.Groups))
-	if bad || w.broadcast() && r.Group == nil {
+	if bad || w.shares.broadcast() && r.Group == nil {
 		return 0, &GroupError{w.cfg.Input, r.Group, w.cfg.Groups}
 	}
 	if r.Group == nil {
@@ -60,12 +45,12 @@ func (w *Window) groupOf(r LeaseRequest) (int, error) {
 
 // nextLeaseLocked returns the lowest shard that a group can lease now, or nil.
 func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
-	if !w.broadcast() {
+	if !w.shares.broadcast() {
 		return w.popLocked(now)
 	}
-	w.came[group] = true
+	w.shares.came[group] = true
 	for {
-		e, first := w.waitingShareLocked(group), w.offers.first()
+		e, first := w.shares.first(group), w.offers.first()
 		// A shard that was put back into ready/ may precede all shared ones.
 		if first != nil && (e == nil || first.before(e.seq)) {
 			if first = w.popLocked(now); first != nil {
@@ -85,26 +70,9 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 	}
 }
 
-// waitingShareLocked returns the lowest shared entry that this group still has to receive, or nil.
-func (w *Window) waitingShareLocked(group int) *entry {
-	for _, e := range w.shared {
-		if s := e.shares[group]; !s.acked && s.lease == nil {
-			return e
-		}
-	}
-	return nil
-}
-
-// shareLocked creates the groups' shares of a Ready file.
+// shareLocked shares a Ready file among the groups.
 func (w *Window) shareLocked(e *entry) {
-	e.shares = make([]share, w.cfg.Groups)
-	for group := range e.shares {
-		e.shares[group].acked = w.parts[shareKey{e.seq, group}]
-	}
-	at, _ := slices.BinarySearchFunc(w.shared, e, func(a, b *entry) int { return a.compare(b.seq) })
-	w.shared = slices.Insert(w.shared, at, e)
-	w.all.held++
-	e.lease = &lease{id: "all", reader: &w.all, e: e, since: time.Now()}
+	w.shares.add(time.Now(), e)
 	w.moveLocked(e, Leased, "broadcast")
 }
 
@@ -119,7 +87,7 @@ func (w *Window) takeShareLocked(e *entry, l *lease) {
 
 // endShareLocked ends a reader's lease on its group's share.
 func (w *Window) endShareLocked(l *lease) {
-	delete(w.leases, l.id)
+	w.leases.end(l)
 	l.reader.held--
 	l.e.shares[l.group].lease = nil
 }
@@ -131,8 +99,7 @@ func (w *Window) endSharesLocked(e *entry) {
 			w.endShareLocked(s.lease)
 		}
 	}
-	e.shares = nil
-	w.shared = slices.DeleteFunc(w.shared, func(other *entry) bool { return other == e })
+	w.shares.remove(e)
 }
 
 // ackShareLocked acknowledges a group's share. The last share acknowledges the shard.
@@ -145,11 +112,10 @@ func (w *Window) ackShareLocked(l *lease) error {
 	if err := w.journal.add("part", e.seq, l.group, l.id); err != nil {
 		return fmt.Errorf("acknowledge %s: %w; try again", e.name, err)
 	}
-	w.acked.add(l.id)
+	w.leases.acked.add(l.id)
 	l.reader.seen = time.Now()
 	w.endShareLocked(l)
-	e.shares[l.group].acked = true
-	w.parts[shareKey{e.seq, l.group}] = true
+	w.shares.ack(e, l.group)
 	if last {
 		if err := w.journal.add("ack", e.seq, ""); err != nil {
 			w.troubleLocked("cannot write the journal", err) // the part records are enough
@@ -159,42 +125,22 @@ func (w *Window) ackShareLocked(l *lease) error {
 	return nil
 }
 
-// wholeLocked reports whether all groups have acknowledged a position.
-func (w *Window) wholeLocked(a seq) bool {
-	for group := range w.cfg.Groups {
-		if !w.parts[shareKey{a, group}] {
-			return false
-		}
-	}
-	return w.broadcast()
-}
-
 // resumeSharesLocked restores the shares that readers held before a restart.
 func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 	for group := range w.cfg.Groups {
 		given, had := m.shares[shareKey{e.seq, group}]
-		if !had || w.parts[shareKey{e.seq, group}] {
+		if !had || w.shares.parts[shareKey{e.seq, group}] {
 			continue
 		}
 		if e.shares == nil {
 			w.shareLocked(e)
 		}
 		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, group: group, found: true, since: now}
-		w.leases[l.id] = l
+		w.leases.resume(l)
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
 		w.deliveries.found()
 		e.shares[group].lease = l
 		e.shares[group].attempts = 1
 	}
-}
-
-// silentGroups returns a text that names the groups that have requested nothing since the start.
-func (w *Window) silentGroups() (words string) {
-	for group, came := range w.came {
-		if !came {
-			words += fmt.Sprintf("; group %d has not requested a shard yet", group)
-		}
-	}
-	return words
 }

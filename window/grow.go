@@ -17,7 +17,7 @@ type calls struct {
 // moreWantedLocked returns the epoch whose next item is needed, because all known positions are
 // reserved. -1: none.
 func (w *Window) moreWantedLocked() int {
-	if w.cfg.More == nil || w.calls.asking || w.failed != nil {
+	if w.cfg.More == nil || w.calls.asking || w.life.failed != nil {
 		return -1
 	}
 	if _, ok := w.nextLocked(); ok {
@@ -47,8 +47,8 @@ func (w *Window) askMore(ctx context.Context, epoch int) {
 	case errors.Is(err, io.EOF):
 		w.progress.whole[epoch] = true
 	case w.calls.later, ctx.Err() != nil:
-	case w.failed == nil:
-		w.failed = err
+	default:
+		w.life.fail(err)
 	}
 	w.note()
 }

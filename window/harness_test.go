@@ -201,7 +201,7 @@ func (b *bench) crash() {
 	b.journal.file.Close()
 	b.stage.close()
 	b.reports.close()
-	b.closed = true
+	b.life.closed = true
 	b.pending = nil
 	b.open()
 }

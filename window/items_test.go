@@ -35,8 +35,8 @@ func TestItemsThatCannotBeReadEndRun(t *testing.T) {
 		b.idle()
 		b.ok(b.Ack(b.must(b.lease("a")).ID))
 		b.idle()
-		if !errors.Is(b.failed, damaged) {
-			t.Errorf("Run ends with %v, want %v", b.failed, damaged)
+		if !errors.Is(b.life.failed, damaged) {
+			t.Errorf("Run ends with %v, want %v", b.life.failed, damaged)
 		}
 	})
 }

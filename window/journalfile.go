@@ -254,25 +254,25 @@ func (w *Window) compact() {
 // snapshotLocked returns the records of a compacted journal.
 func (w *Window) snapshotLocked() []byte {
 	m := newMemory()
-	m.low, m.settled, m.skipped, m.acked, m.recut = w.progress.low, w.progress.settled, w.deliveries.skipped, w.acked.ids(), w.deliveries.course.recut
+	m.low, m.settled, m.skipped, m.acked, m.recut = w.progress.low, w.progress.settled, w.deliveries.skipped, w.leases.acked.ids(), w.deliveries.course.recut
 	for a, h := range w.deliveries.history {
-		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
+		if e := w.entries.active[a]; e != nil && e.lease != nil && e.shares == nil {
 			h.attempts-- // the lease, or the place of the file, already counts the delivery in progress
 		}
 		m.history[a] = h
 	}
-	for id, l := range w.leases {
+	for id, l := range w.leases.byID {
 		if l.e.shares != nil {
 			m.shares[shareKey{l.e.seq, l.group}] = grant{id, l.reader.name}
 		} else {
 			m.leases[l.e.seq] = grant{id, l.reader.name}
 		}
 	}
-	m.parts = w.parts
+	m.parts = w.shares.parts
 	for name, rd := range w.readers {
 		m.readers[name] = rd.epoch
 	}
-	for a, e := range w.active {
+	for a, e := range w.entries.active {
 		if e.state == Ready || e.state == Leased {
 			m.sums[a] = w.stagedLocked(e)
 		}

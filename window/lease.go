@@ -60,20 +60,6 @@ type Lease struct {
 	Skip       int // number of first samples to skip: they were used before the last Rewind
 }
 
-// lease is one shard that a reader holds: by Lease, or by a claim through the file protocol.
-type lease struct {
-	id       string // empty for a claim
-	reader   *reader
-	e        *entry
-	group    int       // the group whose share it is, if broadcast
-	since    time.Time // time of delivery
-	bound    bool
-	found    bool      // recovered after a restart and not used since
-	deadline time.Time // zero: does not expire
-}
-
-func (l *lease) claim() bool { return l.id == "" }
-
 // Lease returns the first shard in plan order that no reader holds. If there is none, it waits up
 // to r.Wait.
 //
@@ -130,7 +116,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 // or never received the response with the lease. Otherwise the shard, and with it the end of the
 // epoch, would wait for Config.Reattach.
 func (w *Window) disownLocked(now time.Time, rd *reader) {
-	for _, l := range w.leases {
+	for _, l := range w.leases.byID {
 		if l.found && l.reader == rd {
 			w.returnLocked(now, l, "its reader did not receive it", noBlame)
 		}
@@ -139,14 +125,14 @@ func (w *Window) disownLocked(now time.Time, rd *reader) {
 
 // grantLocked is Lease without the wait.
 func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, error) {
-	if w.failed != nil {
-		return Lease{}, w.failed
+	if w.life.failed != nil {
+		return Lease{}, w.life.failed
 	}
 	if over, ended := w.endForLocked(rd); ended {
 		return Lease{}, over
 	}
-	if w.ended != nil {
-		return Lease{}, w.ended
+	if w.life.ended != nil {
+		return Lease{}, w.life.ended
 	}
 	group, err := w.groupOf(r)
 	if err != nil {
@@ -165,13 +151,12 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		}
 		return Lease{}, &WaitError{w.causeLocked(now)}
 	}
-	w.issued++
-	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, group: group, bound: r.Bound}
-	w.leases[l.id] = l
+	l := &lease{reader: rd, e: e, group: group, bound: r.Bound}
+	w.leases.issue(l)
 	if !r.Bound {
 		w.deadlineLocked(l, now.Add(w.cfg.LeaseTimeout))
 	}
-	if w.broadcast() {
+	if w.shares.broadcast() {
 		err = w.journal.add("share", l.id, rd.name, e.seq, group)
 		w.takeShareLocked(e, l)
 	} else {
@@ -192,7 +177,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 		digest = e.digest
 	}
 	attempt := w.deliveries.history[e.seq].attempts
-	if w.broadcast() {
+	if w.shares.broadcast() {
 		attempt = e.shares[l.group].attempts
 	}
 	return Lease{
@@ -218,7 +203,7 @@ func (w *Window) popLocked(now time.Time) *entry {
 
 // dueLocked reports whether every position before a file has been delivered or is finished.
 func (w *Window) dueLocked(e *entry) bool {
-	return w.progress.isDue(e.seq, func(a seq) bool { before := w.active[a]; return before != nil && before.state == Leased })
+	return w.progress.isDue(e.seq, w.entries.leased)
 }
 
 // deliverLocked delivers a Ready file to a reader.
@@ -238,7 +223,7 @@ func (w *Window) givenLocked(l *lease, attempts int) {
 
 // dropLeaseLocked ends a lease; the caller moves the entry.
 func (w *Window) dropLeaseLocked(e *entry) {
-	delete(w.leases, e.lease.id)
+	w.leases.end(e.lease)
 	e.lease.reader.held--
 	e.lease = nil
 	if e.shares != nil {
@@ -250,14 +235,14 @@ func (w *Window) dropLeaseLocked(e *entry) {
 func (w *Window) Ack(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.acked.has(id) {
+	if w.leases.acked.has(id) {
 		return nil
 	}
 	l, err := w.heldLocked(id)
 	if err != nil {
 		return err
 	}
-	if w.broadcast() {
+	if w.shares.broadcast() {
 		return w.ackShareLocked(l)
 	}
 	w.reportLocked(l.e, Delivery{})
@@ -269,7 +254,7 @@ func (w *Window) Ack(id string) error {
 		}
 		w.troubleLocked("cannot write the journal", err)
 	}
-	w.acked.add(id)
+	w.leases.acked.add(id)
 	l.reader.seen = time.Now()
 	w.ackLocked(l.e, "acknowledged by "+l.reader.name)
 	return nil
@@ -356,12 +341,12 @@ func (w *Window) Attach(id string, bound bool) (Lease, error) {
 // heldLocked returns the lease with that id, or ErrNoLease or ErrClosed.
 func (w *Window) heldLocked(id string) (*lease, error) {
 	switch {
-	case errors.Is(w.failed, ErrRewound):
+	case errors.Is(w.life.failed, ErrRewound):
 		return nil, ErrNoLease
-	case w.closed:
+	case w.life.closed:
 		return nil, ErrClosed
 	}
-	if l := w.leases[id]; l != nil {
+	if l := w.leases.byID[id]; l != nil {
 		return l, nil
 	}
 	return nil, ErrNoLease
@@ -380,7 +365,7 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame
 		w.quarantineLocked(e, fmt.Sprintf("readers rejected it or died %d times, last: %s", h.failures, why), nil)
 		return
 	}
-	if w.broadcast() {
+	if w.shares.broadcast() {
 		w.endShareLocked(l)
 		w.note()
 		return
@@ -393,32 +378,15 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame
 
 // deadlineLocked sets when a lease expires.
 func (w *Window) deadlineLocked(l *lease, at time.Time) {
-	l.deadline = at
-	if w.leaseAt.IsZero() || at.Before(w.leaseAt) {
-		w.leaseAt = at
+	if w.leases.expire(l, at) {
 		w.note()
 	}
 }
 
-// expireLocked ends the expired leases. leaseAt is never later than the first deadline, so that
-// most plans skip the search.
+// expireLocked ends the expired leases.
 func (w *Window) expireLocked(now time.Time) {
-	if w.leaseAt.IsZero() || now.Before(w.leaseAt) {
-		return
-	}
-	w.leaseAt = time.Time{}
-	var over []*lease
-	for _, l := range w.leases {
-		switch {
-		case l.deadline.IsZero():
-		case !now.Before(l.deadline):
-			over = append(over, l)
-		case w.leaseAt.IsZero() || l.deadline.Before(w.leaseAt):
-			w.leaseAt = l.deadline
-		}
-	}
-	for _, l := range over {
-		if w.leases[l.id] != l {
+	for _, l := range w.leases.expired(now) {
+		if w.leases.byID[l.id] != l {
 			continue // it ended together with the lease of another group
 		}
 		against := readerDied
@@ -427,31 +395,4 @@ func (w *Window) expireLocked(now time.Time) {
 		}
 		w.returnLocked(now, l, "lease expired", against)
 	}
-}
-
-// recent holds the ids of the last acknowledged leases, so that a repeated Ack succeeds again.
-type recent struct {
-	ring []string
-	at   int
-	set  map[string]struct{}
-}
-
-func newRecent() recent { return recent{ring: make([]string, 1024), set: map[string]struct{}{}} }
-
-func (r *recent) has(id string) bool { _, ok := r.set[id]; return ok }
-
-func (r *recent) add(id string) {
-	delete(r.set, r.ring[r.at])
-	r.ring[r.at] = id
-	r.set[id] = struct{}{}
-	r.at = (r.at + 1) % len(r.ring)
-}
-
-func (r *recent) ids() (ids []string) {
-	for i := range r.ring {
-		if id := r.ring[(r.at+i)%len(r.ring)]; id != "" {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }

@@ -151,7 +151,7 @@ func (m *model) isHeld(a seq, group int) bool {
 			return true
 		}
 	}
-	for _, l := range m.leases {
+	for _, l := range m.leases.byID {
 		if l.found && l.e.seq == a && l.group == group {
 			return true // the journal was truncated: its reader may come back
 		}

@@ -18,7 +18,7 @@ func (w *Window) loadOrder(epoch int) {
 func (w *Window) orderedLocked(epoch int, order []int32) {
 	order = w.masked(order)
 	if err := w.checkOrder(epoch, order); err != nil {
-		w.failed = err
+		w.life.failed = err
 		return
 	}
 	if epoch >= w.progress.low.epoch {
@@ -80,5 +80,5 @@ func (w *Window) orderOf(epoch int) error {
 		return nil
 	}
 	w.orderedLocked(epoch, w.cfg.Order(epoch))
-	return w.failed
+	return w.life.failed
 }

@@ -38,13 +38,13 @@ func (w *Window) plan(now time.Time) todo {
 	alarm := func(at time.Time) { t.sleep = min(t.sleep, max(0, at.Sub(now))) }
 
 	w.expireLocked(now)
-	if !w.leaseAt.IsZero() {
-		alarm(w.leaseAt)
+	if !w.leases.next.IsZero() {
+		alarm(w.leases.next)
 	}
 	w.advanceLocked()
 
 	room := w.diskLocked(now, 0)
-	if w.failed == nil {
+	if w.life.failed == nil {
 		w.admitLocked(now, alarm)
 		if room {
 			t.fetch = w.startLocked(now, alarm)
@@ -67,13 +67,13 @@ func (w *Window) plan(now time.Time) todo {
 	t.remove = w.removals.take(now, alarm)
 	t.ends = w.ends.take(now, alarm)
 	t.scan = w.scans.due(now, alarm)
-	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.active)+len(w.progress.settled))
+	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.entries.active)+len(w.progress.settled))
 	t.sync = w.journal.syncDue(now, alarm)
 
 	w.readyLocked()
 	w.serveLocked(now)
 	w.accountLocked(now)
-	if len(w.waiters) > 0 {
+	if len(w.waiting.calls) > 0 {
 		alarm(now.Add(sampleEvery))
 		if len(t.remove) == 0 { // otherwise room is being made
 			w.sceneLocked(now)
@@ -110,7 +110,7 @@ func (w *Window) doneLocked() bool {
 
 // nextLocked returns the lowest position that can be reserved.
 func (w *Window) nextLocked() (seq, bool) {
-	return w.progress.first(func(a seq) bool { return w.active[a] != nil }, w.awaitedLocked)
+	return w.progress.first(w.entries.has, w.awaitedLocked)
 }
 
 // admitLocked reserves room for the next positions, strictly in order, and only as many as can be
@@ -124,7 +124,7 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		index := w.progress.item(a)
 		item, err := w.items.get(index)
 		if err != nil {
-			w.failed = err
+			w.life.failed = err
 			return
 		}
 		size := item.room()
@@ -132,7 +132,7 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 			return
 		}
 		e := &entry{seq: a, item: index, of: item, name: a.fileName(item.Name), size: item.Size, beside: item.Beside, state: Planned}
-		w.active[a] = e
+		w.entries.active[a] = e
 		w.progress.reserved(a)
 		w.moveLocked(e, Reserved, "next in the plan")
 		w.fetches.add(e)
@@ -156,7 +156,7 @@ func (w *Window) landLocked(e *entry) {
 
 // readyLocked sets ready once readers can start.
 func (w *Window) readyLocked() {
-	if w.ready {
+	if w.life.ready {
 		return
 	}
 	files := w.space.of(Ready).items + w.space.of(Leased).items - w.publishing.count()
@@ -164,7 +164,7 @@ func (w *Window) readyLocked() {
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// Everything that fits is there: no more arrives before readers make room.
 	full := files > 0 && w.fetches.count()+w.publishing.count() == 0 && !w.calls.ordering
-	if w.ready = enough || full || w.doneLocked(); w.ready {
+	if w.life.ready = enough || full || w.doneLocked(); w.life.ready {
 		close(w.readied)
 	}
 }

@@ -1,6 +1,8 @@
 package window
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -24,31 +26,47 @@ type reader struct {
 	asks    int // blocked calls of Lease
 }
 
-// readerLocked returns the reader with that name, and registers a new one.
-func (w *Window) readerLocked(now time.Time, name string) *reader {
-	if rd := w.readers[name]; rd != nil {
-		return rd
+// readers are the readers that the window knows, by name. The window's mutex guards it.
+type readers map[string]*reader
+
+// get returns the reader with that name. A new one, which added reports, begins with an epoch.
+func (s readers) get(now time.Time, name string, epoch int) (rd *reader, added bool) {
+	if rd := s[name]; rd != nil {
+		return rd, false
 	}
-	if len(w.readers) >= mostReaders {
+	if len(s) >= mostReaders {
 		var silent *reader
-		for _, rd := range w.readers {
+		for _, rd := range s {
 			if rd.held == 0 && rd.asks == 0 && (silent == nil || rd.seen.Before(silent.seen)) {
 				silent = rd
 			}
 		}
 		if silent != nil {
-			delete(w.readers, silent.name)
+			delete(s, silent.name)
 		}
 	}
-	rd := &reader{name: name, epoch: w.progress.low.epoch, waits: map[Cause]time.Duration{}, seen: now}
-	w.readers[name] = rd
-	w.recordReaderLocked(rd)
+	rd = &reader{name: name, epoch: epoch, waits: map[Cause]time.Duration{}, seen: now}
+	s[name] = rd
+	return rd, true
+}
+
+// sorted returns the readers by name.
+func (s readers) sorted() []*reader {
+	return slices.SortedFunc(maps.Values(s), func(a, b *reader) int { return cmp.Compare(a.name, b.name) })
+}
+
+// readerLocked returns the reader with that name, and registers a new one.
+func (w *Window) readerLocked(now time.Time, name string) *reader {
+	rd, added := w.readers.get(now, name, w.progress.low.epoch)
+	if added {
+		w.recordReaderLocked(rd)
+	}
 	return rd
 }
 
 // recordReaderLocked writes the reader's epoch to the journal.
 func (w *Window) recordReaderLocked(rd *reader) {
-	if w.closed {
+	if w.life.closed {
 		return
 	}
 	if err := w.journal.add("reader", rd.name, rd.epoch); err != nil {
@@ -69,27 +87,10 @@ func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	return nil, false
 }
 
-// waiter is a blocked call of Lease.
-type waiter struct {
-	rd      *reader
-	request LeaseRequest
-	got     chan outcome // buffered, so that the sender never blocks
-}
-
-type outcome struct {
-	lease Lease
-	err   error
-}
-
+// awaitLocked blocks a call of Lease.
 func (w *Window) awaitLocked(now time.Time, rd *reader, r LeaseRequest) *waiter {
 	w.accountLocked(now)
-	if rd.asks == 0 {
-		rd.mark = now
-	}
-	rd.asks++
-	x := &waiter{rd, r, make(chan outcome, 1)}
-	w.waiters = append(w.waiters, x)
-	return x
+	return w.waiting.add(now, rd, r)
 }
 
 // giveUp ends a wait. It returns an outcome that arrived in the last moment, or else err, or else a
@@ -100,7 +101,7 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	now := time.Now()
 	select {
 	case o := <-x.got:
-		if l := w.leases[o.lease.ID]; err != nil && l != nil {
+		if l := w.leases.byID[o.lease.ID]; err != nil && l != nil {
 			w.withdrawLocked(now, l) // the caller is gone
 			return Lease{}, err
 		}
@@ -108,13 +109,7 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	default:
 	}
 	w.accountLocked(now)
-	for i, other := range w.waiters {
-		if other == x {
-			w.waiters = append(w.waiters[:i], w.waiters[i+1:]...)
-			x.rd.asks--
-			break
-		}
-	}
+	w.waiting.remove(x)
 	if err == nil {
 		err = &WaitError{w.causeLocked(now)}
 	}
@@ -123,50 +118,29 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 
 // serveLocked serves the blocked calls of Lease, first come first served.
 func (w *Window) serveLocked(now time.Time) {
-	if len(w.waiters) == 0 {
+	if len(w.waiting.calls) == 0 {
 		return
 	}
 	w.accountLocked(now)
-	still := w.waiters[:0]
-	for _, x := range w.waiters {
-		l, err := w.grantLocked(now, x.rd, x.request)
-		if waits(err) {
-			still = append(still, x)
-			continue
-		}
-		x.rd.asks--
-		x.got <- outcome{l, err}
-	}
-	clear(w.waiters[len(still):])
-	w.waiters = still
+	w.waiting.serve(func(rd *reader, r LeaseRequest) (Lease, error) { return w.grantLocked(now, rd, r) })
 }
 
 // accountLocked adds the time since its last call to the waits of readers that wait and hold
 // nothing.
 func (w *Window) accountLocked(now time.Time) {
-	for _, x := range w.waiters {
-		d := now.Sub(x.rd.mark)
-		x.rd.mark = now
-		if x.rd.held == 0 && d > 0 {
-			x.rd.waits[w.cause] += d
-			x.rd.starved = now
-			w.metrics.wait(w.cause, d)
-			w.starving.now.waits[w.cause] += d
-		}
-	}
+	w.waiting.account(now)
 	w.sayStarvationLocked(now)
-	if now.Sub(w.starving.now.began) >= starvePeriod {
-		w.starving.turn(now)
+	if starving := &w.waiting.starving; now.Sub(starving.now.began) >= starvePeriod {
+		starving.turn(now)
 	}
-	w.cause = w.causeLocked(now)
+	w.waiting.cause = w.causeLocked(now)
 }
 
 // Starved reports whether readers that hold nothing wait for bytes from the object store.
 func (w *Window) Starved() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return (w.cause == CauseBackend || w.cause == CauseNetwork) &&
-		slices.ContainsFunc(w.waiters, func(x *waiter) bool { return x.rd.held == 0 })
+	return w.waiting.starved()
 }
 
 // causeLocked returns what a reader that cannot lease anything waits for.
@@ -207,7 +181,7 @@ func (w *Window) restHeldLocked(group int) bool {
 	if w.progress.grows(w.progress.low.epoch) && !w.calls.later {
 		return false // more items may follow at any time
 	}
-	for _, e := range w.active {
+	for _, e := range w.entries.active {
 		if e.epoch != w.progress.low.epoch {
 			continue
 		}

@@ -69,7 +69,7 @@ func (w *Window) recover(now time.Time) error {
 		return err
 	}
 	w.journal = journal
-	if w.broadcast() {
+	if w.shares.broadcast() {
 		clear(m.leases)
 	} else {
 		clear(m.shares)
@@ -218,18 +218,16 @@ func (w *Window) remember(m memory) error {
 	}
 	for k := range m.parts {
 		if !k.before(p.low) && k.group < w.cfg.Groups {
-			w.parts[k] = true
+			w.shares.parts[k] = true
 		}
 	}
-	for k := range w.parts {
-		if w.wholeLocked(k.seq) {
+	for k := range w.shares.parts {
+		if w.shares.whole(k.seq) {
 			m.settled[k.seq] = true // killed between the records of the last part and of the whole
 		}
 	}
 	for a := range m.settled {
-		for group := range w.came {
-			delete(w.parts, shareKey{a, group})
-		}
+		w.shares.forget(a)
 		if !p.over(a.epoch) {
 			p.finish(a)
 		}
@@ -249,7 +247,7 @@ func (w *Window) remember(m memory) error {
 	}
 	w.deliveries.course.recut = m.recut
 	for _, id := range m.acked {
-		w.acked.add(id)
+		w.leases.acked.add(id)
 	}
 	p.next = p.low
 	if err := w.order(); err != nil {
@@ -355,11 +353,11 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 			w.deliveries.found()
 			w.deliveries.acknowledge()
 			if given.id != "" {
-				w.acked.add(given.id)
+				w.leases.acked.add(given.id)
 			}
 		}
 		w.progress.finish(e.seq)
-		w.forgetLocked(e)
+		w.entries.forget(e)
 		w.removals.add(e)
 	case !visible:
 		w.foundLocked(e, Ready)
@@ -370,7 +368,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	case given.id != "":
 		w.foundLocked(e, Ready)
 		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, found: true, since: now}
-		w.leases[l.id] = l
+		w.leases.resume(l)
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
 		w.deliveries.found()
@@ -414,7 +412,7 @@ func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 		return nil, err
 	}
 	fits := st.Size == item.Size || item.UpTo && st.Size < item.Size
-	if item.Name != base || !fits || item.Tree != st.Dir || w.active[a] != nil {
+	if item.Name != base || !fits || item.Tree != st.Dir || w.entries.has(a) {
 		return nil, nil
 	}
 	beside := item.Beside
@@ -428,15 +426,9 @@ func (w *Window) entryOf(name string, st disk.Stat) (*entry, error) {
 func (w *Window) foundLocked(e *entry, s State) {
 	w.moveLocked(e, s, "found")
 	w.fetches.brought = w.fetches.brought || s == Ready
+	w.entries.found(e)
 	if e.item != orphan {
-		w.active[e.seq] = e
 		w.progress.reserved(e.seq)
-	}
-	if w.files[e.name] == nil || e.item != orphan {
-		w.files[e.name] = e
-	}
-	if e.ino != 0 {
-		w.inodes[e.ino] = e
 	}
 }
 

@@ -47,13 +47,7 @@ func (w *Window) aheadLocked(a seq) bool {
 	if w.cfg.Reuse == ReuseNone {
 		return false
 	}
-	n := 0
-	for at, e := range w.active {
-		if at.before(a) && e.state != Leased {
-			n++
-		}
-	}
-	return n >= 2*w.cfg.Parallel
+	return w.entries.ahead(a) >= 2*w.cfg.Parallel
 }
 
 // reuseLocked retains an acknowledged file for the next epoch, or removes it.
@@ -78,11 +72,11 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 		return nil
 	}
 	// Without a journal, only the file's place records the acknowledgement.
-	if w.progress.finished(a) || w.active[a] != nil || w.journal.torn {
+	if w.progress.finished(a) || w.entries.has(a) || w.journal.torn {
 		return nil
 	}
 	next := &entry{seq: a, item: e.item, of: e.of, name: a.fileName(e.of.Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
-	w.active[a] = next
+	w.entries.active[a] = next
 	w.progress.reserved(a)
 	return next
 }
@@ -95,7 +89,7 @@ func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 		w.troubleLocked("cannot retain a file for the next epoch", err)
 	}
 	if !ok {
-		w.forgetLocked(next)
+		w.entries.forget(next)
 		w.progress.planAgain(next.seq)
 		w.removals.add(e)
 		return

@@ -54,14 +54,7 @@ func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 // dropLocked removes the ready file that is needed last, of those after a that are not open. Its
 // position is fetched again later. It reports whether there was one.
 func (w *Window) dropLocked(a seq, why string) bool {
-	var after []*entry
-	for at, e := range w.active {
-		if e.state == Ready && !e.showing && a.before(at) {
-			after = append(after, e)
-		}
-	}
-	slices.SortFunc(after, func(a, b *entry) int { return b.compare(a.seq) })
-	for _, e := range after {
+	for _, e := range w.entries.droppable(a) {
 		if w.stage.isOpen(e.name, e.published) {
 			continue
 		}
@@ -75,7 +68,7 @@ func (w *Window) dropLocked(a seq, why string) bool {
 func (w *Window) replanLocked(e *entry, why string) {
 	e.planned = true
 	w.moveLocked(e, Zombie, why)
-	w.forgetLocked(e)
+	w.entries.forget(e)
 	w.progress.planAgain(e.seq)
 	w.removals.add(e)
 }
@@ -86,16 +79,9 @@ func (w *Window) undropLocked(e *entry) {
 	e.planned = false
 	w.removals.tried(e)
 	w.moveLocked(e, Ready, "acquired by a reader before removal")
-	w.active[e.seq], w.files[e.name] = e, e
+	w.entries.active[e.seq], w.entries.files[e.name] = e, e
 	w.offerLocked(e)
 	w.scans.request()
-}
-
-// forgetLocked removes an entry from the positions; its file may still take space.
-func (w *Window) forgetLocked(e *entry) {
-	if w.active[e.seq] == e {
-		delete(w.active, e.seq)
-	}
 }
 
 // diskLocked reports whether the disk has room for size bytes in addition to the reserved ones,
@@ -124,12 +110,8 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 // relieveLocked drops one file to free disk space: the one that is needed last, but not the next
 // one that a reader receives.
 func (w *Window) relieveLocked(why string) {
-	keep := seq{w.progress.low.epoch + 1, 0} // below it is the current epoch, the only one that is leased
-	for at, e := range w.active {
-		if e.state == Ready && at.before(keep) {
-			keep = at
-		}
-	}
+	// Only positions of the current epoch are leased.
+	keep := w.entries.lowestReady(seq{w.progress.low.epoch + 1, 0})
 	if keep.epoch > w.progress.low.epoch {
 		keep = w.progress.low
 	}

@@ -21,9 +21,9 @@ func (w *Window) Run(ctx context.Context) error {
 	gone := make(chan struct{})
 	defer close(gone)
 	w.mu.Lock()
-	again := w.stop != nil || w.closed
+	again := w.life.stop != nil || w.life.closed
 	if !again {
-		w.stop = func() { cancel(); <-gone }
+		w.life.stop = func() { cancel(); <-gone }
 	}
 	w.mu.Unlock()
 	if again {
@@ -59,7 +59,7 @@ func (w *Window) loop(ctx context.Context) error {
 		w.measure(time.Now())
 		w.mu.Lock()
 		t := w.plan(time.Now())
-		failed := w.failed
+		failed := w.life.failed
 		w.mu.Unlock()
 		w.act(ctx, t)
 		switch {
@@ -86,8 +86,8 @@ func (w *Window) loop(ctx context.Context) error {
 func (w *Window) endedBy(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failed != nil {
-		return w.failed
+	if w.life.failed != nil {
+		return w.life.failed
 	}
 	return ctx.Err()
 }
@@ -173,7 +173,7 @@ func (w *Window) remove(e *entry) {
 	if !visible && ino != 0 {
 		e.published, e.ino = true, ino // it was retained from an epoch whose reader still has it open
 	}
-	if taken && err == nil && w.active[e.seq] == nil {
+	if taken && err == nil && !w.entries.has(e.seq) {
 		w.undropLocked(e)
 		return
 	}
@@ -186,7 +186,7 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 	if errors.Is(err, ErrLost) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
 		w.moveLocked(e, Zombie, "its file in .stager/whole was removed or changed")
-		w.forgetLocked(e)
+		w.entries.forget(e)
 		w.progress.planAgain(e.seq)
 		w.goneLocked(e, Freed, "file lost")
 		w.note()
@@ -198,7 +198,7 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 		return
 	}
 	e.published, e.ino = true, ino
-	w.inodes[ino] = e
+	w.entries.inodes[ino] = e
 	e.since = now
 	w.offerLocked(e)
 	w.readyLocked()
@@ -246,8 +246,8 @@ func (w *Window) heard(event fsnotify.Event) {
 	done := filepath.Base(filepath.Dir(event.Name)) == "done"
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.files[filepath.Base(event.Name)]
-	if w.closed || e == nil || !e.published || e.state != Ready && e.state != Leased {
+	e := w.entries.files[filepath.Base(event.Name)]
+	if w.life.closed || e == nil || !e.published || e.state != Ready && e.state != Leased {
 		return
 	}
 	switch {

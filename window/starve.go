@@ -72,14 +72,14 @@ func (s *starving) turn(now time.Time) {
 
 // sceneLocked takes a snapshot while a reader waits.
 func (w *Window) sceneLocked(now time.Time) {
-	if now.Sub(w.starving.scenes[w.cause].at) < sampleEvery {
+	if now.Sub(w.waiting.starving.scenes[w.waiting.cause].at) < sampleEvery {
 		return
 	}
 	s := scene{at: now, held: w.space.of(Leased), zombies: w.space.of(Zombie).bytes}
 	if a, more := w.nextLocked(); more {
 		s.next = w.nextItemLocked(a).Size
 	}
-	if w.cause == CauseDisk {
+	if w.waiting.cause == CauseDisk {
 		s.free, _ = w.free() // the error was logged when it occurred
 	}
 	for e := range w.fetches.running {
@@ -87,13 +87,13 @@ func (w *Window) sceneLocked(now time.Time) {
 			s.silent = max(s.silent, now.Sub(e.fetchAt))
 		}
 	}
-	if w.cause == CauseReaders || w.cause == CauseBudget {
+	if w.waiting.cause == CauseReaders || w.waiting.cause == CauseBudget {
 		holds := map[string]int{}
 		count := func(l *lease) {
 			holds[l.reader.name]++
 			s.oldest = max(s.oldest, now.Sub(l.since))
 		}
-		for _, e := range w.active {
+		for _, e := range w.entries.active {
 			if e.lease != nil && e.shares == nil {
 				count(e.lease)
 			}
@@ -107,13 +107,13 @@ func (w *Window) sceneLocked(now time.Time) {
 			s.holders = append(s.holders, fmt.Sprintf("%s (%d)", name, holds[name]))
 		}
 	}
-	w.starving.scenes[w.cause] = s
+	w.waiting.starving.scenes[w.waiting.cause] = s
 }
 
 // starvationLocked returns nil while the waits are negligible.
 func (w *Window) starvationLocked(now time.Time) *Starvation {
-	p := w.starving.now
-	if was := w.starving.before; !was.began.IsZero() {
+	p := w.waiting.starving.now
+	if was := w.waiting.starving.before; !was.began.IsZero() {
 		p.began, p.waits = was.began, maps.Clone(p.waits)
 		for cause, d := range was.waits {
 			p.waits[cause] += d
@@ -153,25 +153,25 @@ func (w *Window) starvationLocked(now time.Time) *Starvation {
 
 // sayStarvationLocked logs, at most once per period, that readers have waited a minute in total.
 func (w *Window) sayStarvationLocked(now time.Time) {
-	if !w.starving.logged.IsZero() && now.Sub(w.starving.logged) < starvePeriod {
+	if !w.waiting.starving.logged.IsZero() && now.Sub(w.waiting.starving.logged) < starvePeriod {
 		return
 	}
 	var waited time.Duration
-	for _, d := range w.starving.now.waits {
+	for _, d := range w.waiting.starving.now.waits {
 		waited += d
 	}
 	if waited < starveLogged {
 		return
 	}
 	if s := w.starvationLocked(now); s != nil {
-		w.starving.logged = now
+		w.waiting.starving.logged = now
 		w.log.Warn("readers wait for data", "cause", string(s.Cause), "seconds", s.Seconds, "readers", s.Readers, "explanation", s.Words)
 	}
 }
 
 // limit describes the bottleneck, the numbers that show it, and what to change.
 func (w *Window) limit(cause Cause, p period, of float64) string {
-	s := w.starving.scenes[cause]
+	s := w.waiting.starving.scenes[cause]
 	rates := fmt.Sprintf("%s/s were received and readers used %s/s", amount(float64(p.came)/of), amount(float64(p.acked)/of))
 	each := "no fetch has finished"
 	if n := float64(p.whole); n > 0 {
@@ -198,10 +198,10 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 		}
 		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %d shards (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",
 			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), s.held.items, strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
-			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)), w.silentGroups())
+			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)), w.shares.silent())
 	case CauseReaders:
 		return fmt.Sprintf("other readers: the last %d shards of the epoch were held by %s, one for %s. Check the reader that holds a shard longest; more and smaller shards shorten the end of an epoch%s",
-			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.silentGroups())
+			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.shares.silent())
 	}
 	return string(cause)
 }
@@ -223,7 +223,7 @@ func (e *entry) flowing() time.Duration {
 
 // fetchedLocked counts a fetch that has ended.
 func (w *Window) fetchedLocked(now time.Time, e *entry, ok bool) {
-	p := &w.starving.now
+	p := &w.waiting.starving.now
 	if !ok {
 		p.failed++
 		return

@@ -1,11 +1,8 @@
 package window
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -80,7 +77,7 @@ func (w *Window) Status() Status {
 		Epoch: w.progress.low.epoch, Epochs: w.cfg.Epochs,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.space.taken(), Limit: w.cfg.Size, Peak: w.space.peak,
 		Delivered: w.deliveries.stats.delivered, Acknowledged: w.deliveries.stats.acknowledged, Redelivered: w.deliveries.stats.redelivered, Reused: w.deliveries.stats.reused, Report: report,
-		Waiting: len(w.waiters), Strangers: w.scans.foreignNames(), Ready: w.ready, Done: w.doneLocked(),
+		Waiting: len(w.waiting.calls), Strangers: w.scans.foreignNames(), Ready: w.life.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, Cautions: w.cautions(), LastError: w.lastError,
 		Starvation: w.starvationLocked(time.Now()),
 	}
@@ -88,12 +85,12 @@ func (w *Window) Status() Status {
 	for state, t := range w.space.totals {
 		s.Items[state], s.Bytes[state] = t.items, t.bytes
 	}
-	if bad, ok := errors.AsType[*BadItemError](w.failed); ok {
+	if bad, ok := errors.AsType[*BadItemError](w.life.failed); ok {
 		s.Quarantined = append(s.Quarantined, BadItem{bad.Name, bad.Epoch, bad.Pos, bad.Reason})
 	}
 	s.Skipped = w.deliveries.skippedItems()
-	leases := w.leasesLocked()
-	for _, rd := range slices.SortedFunc(maps.Values(w.readers), func(a, b *reader) int { return cmp.Compare(a.name, b.name) }) {
+	leases := w.leases.byReader()
+	for _, rd := range w.readers.sorted() {
 		waits := map[Cause]float64{}
 		for cause, d := range rd.waits {
 			waits[cause] = d.Seconds()
@@ -103,22 +100,11 @@ func (w *Window) Status() Status {
 	return s
 }
 
-// leasesLocked returns the ids of the leases by reader, sorted.
-func (w *Window) leasesLocked() map[string][]string {
-	of := make(map[string][]string)
-	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
-		if l := w.leases[id]; !l.claim() {
-			of[l.reader.name] = append(of[l.reader.name], id)
-		}
-	}
-	return of
-}
-
 // Held returns the ids of a reader's leases.
 func (w *Window) Held(reader string) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.leasesLocked()[reader], nil
+	return w.leases.byReader()[reader], nil
 }
 
 // cautions returns the guarantees that do not hold on this file system.

@@ -22,7 +22,6 @@ type Window struct {
 	metrics meters
 	stage   *localDir
 	dir     string                // absolute
-	nonce   string                // random prefix of the lease ids of this process
 	wake    chan struct{}         // wakes Run
 	readied chan struct{}         // closed when ready becomes true
 	rewound chan struct{}         // closed once Rewind has ended the window
@@ -31,53 +30,37 @@ type Window struct {
 	free    func() (int64, error) // free bytes of the disk
 	watch   bool                  // watch the directories with inotify
 
-	mu sync.Mutex // guards all fields below
+	mu sync.Mutex // guards all parts below
 
+	// The plan.
 	items      itemTable
 	progress   progress
 	calls      calls
 	reuse      reusePlan
 	deliveries deliveries
-	// unconfirmed holds the end of the last epoch, see Config.Unconfirmed.
-	unconfirmed bool
-	failed      error // makes Run return
 
-	// Entries that take space.
-	active map[seq]*entry    // unfinished positions
-	files  map[string]*entry // by file name
-	inodes map[uint64]*entry // published entries, by inode
-	space  space
-
+	// Files.
+	entries    entries
+	space      space
 	fetches    fetches
+	diskPause  diskPause
 	publishing publishing
 	offers     offers   // with ReleaseLease
 	aged       []*entry // published entries, oldest first, with ReleaseRolling
 	removals   removals
 	ends       ends
-	diskPause  diskPause
 	scans      scans
 
 	// Readers.
-	readers  map[string]*reader
-	all      reader            // pseudo-reader that holds broadcast entries
-	shared   []*entry          // Leased and broadcast, ascending
-	parts    map[shareKey]bool // group acknowledgements of unfinished positions
-	came     []bool            // by group: it has requested a shard; nil unless broadcast
-	waiters  []*waiter
-	leases   map[string]*lease
-	leaseAt  time.Time // no lease expires before
-	issued   int
-	acked    recent
-	cause    Cause
-	starving starving
-	ready    bool
+	readers readers
+	leases  leases
+	shares  shares
+	waiting waiting
 
 	journal   *journal
 	reports   *reports
-	lastError string
-	ended     error  // returned by Lease once Run has ended
-	stop      func() // ends Run and waits for it; nil before Run
-	closed    bool
+	life      lifecycle
+	lastError string // for the Status
 }
 
 // New checks the configuration, locks the directory and recovers the state that the last process
@@ -99,21 +82,16 @@ func New(cfg Config) (*Window, error) {
 	rand.Read(nonce[:]) // never fails
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
-		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
+		stage: stage, dir: dir,
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
 		items: itemTable{input: cfg.Input, listed: cfg.Items}, progress: newProgress(&cfg), reuse: reusePlan{mode: cfg.Reuse, demand: map[int]demand{}},
-		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
-		fetches: fetches{running: map[*entry]bool{}},
-		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
-		unconfirmed: cfg.Unconfirmed,
-		all:         reader{name: "(all groups)"}, parts: map[shareKey]bool{},
-		cause: CauseBackend, starving: newStarving(time.Now()),
-	}
-	if w.broadcast() {
-		w.came = make([]bool, cfg.Groups)
+		entries: newEntries(), fetches: fetches{running: map[*entry]bool{}},
+		readers: readers{}, leases: newLeases(hex.EncodeToString(nonce[:])), shares: newShares(cfg.Groups),
+		life: lifecycle{unconfirmed: cfg.Unconfirmed},
 	}
 	w.space = newSpace(w.metrics)
 	w.deliveries = deliveries{history: map[seq]history{}, meters: w.metrics}
+	w.waiting = waiting{cause: CauseBackend, starving: newStarving(time.Now()), meters: w.metrics}
 	if w.reports, err = openReports(stage.Root(), cfg.CountOwn, cfg.Size); err == nil {
 		err = w.recover(time.Now())
 	}
@@ -135,17 +113,17 @@ func New(cfg Config) (*Window, error) {
 // process that opens the directory. Close may be called more than once.
 func (w *Window) Close() error {
 	w.mu.Lock()
-	stop := w.stop
+	stop := w.life.stop
 	w.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.life.closed {
 		return nil
 	}
-	w.closed = true
+	w.life.closed = true
 	w.endLocked(ErrClosed)
 	return errors.Join(w.journal.close(), w.reports.close(), w.stage.close())
 }
@@ -155,7 +133,7 @@ func (w *Window) Close() error {
 func (w *Window) Ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ready
+	return w.life.ready
 }
 
 // Epochs returns the number of epochs; 0 means unlimited.
@@ -192,11 +170,8 @@ func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready",
 // endLocked completes all blocked calls of Lease with err.
 func (w *Window) endLocked(err error) {
 	w.accountLocked(time.Now())
-	w.ended = err
-	for _, x := range w.waiters {
-		x.got <- outcome{err: err}
-	}
-	w.waiters = nil
+	w.life.ended = err
+	w.waiting.end(err)
 }
 
 // background is the context of log records outside of any call.
