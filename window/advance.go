@@ -7,7 +7,7 @@ func (w *Window) ackLocked(e *entry, how string) {
 	}
 	w.moveLocked(e, Acked, how)
 	w.deliveries.acknowledge()
-	w.waiting.starving.now.acked += e.size
+	w.waiting.starving.acked(e.size)
 	w.closeLocked(e)
 	w.reuseLocked(e)
 	w.note()

@@ -231,9 +231,9 @@ const (
 
 // goBack applies the cursor that Rewind stored. It is idempotent: if the process is killed
 // meanwhile, the next one applies it again.
-func (w *Window) goBack(found map[uint64]place) error {
-	text, err := disk.ReadSmall(w.stage.Root(), cursorName, cursorLimit)
-	if err != nil && w.ignored(cursorName, err) {
+func (r *recovery) goBack() error {
+	text, err := disk.ReadSmall(r.stage.Root(), cursorName, cursorLimit)
+	if err != nil && r.ignored(cursorName, err) {
 		return nil
 	}
 	if err != nil {
@@ -242,42 +242,42 @@ func (w *Window) goBack(found map[uint64]place) error {
 	var c Cursor
 	switch err := json.Unmarshal(text, &c); {
 	case err != nil:
-		w.dropCursor("it is not a cursor: " + err.Error())
-	case c.Manifest != w.cfg.Manifest:
-		w.dropCursor(fmt.Sprintf("it belongs to manifest %.12s, and the input has %.12s", c.Manifest, w.cfg.Manifest))
-	case c.Part != w.cfg.Part:
-		w.dropCursor(fmt.Sprintf("it belongs to part %s, and this node has %s", c.Part, w.cfg.Part))
+		r.dropCursor("it is not a cursor: " + err.Error())
+	case c.Manifest != r.cfg.Manifest:
+		r.dropCursor(fmt.Sprintf("it belongs to manifest %.12s, and the input has %.12s", c.Manifest, r.cfg.Manifest))
+	case c.Part != r.cfg.Part:
+		r.dropCursor(fmt.Sprintf("it belongs to part %s, and this node has %s", c.Part, r.cfg.Part))
 	default:
-		if err := w.forgetAfter(c, found); err != nil {
+		if err := r.forgetAfter(c); err != nil {
 			return err
 		}
 	}
-	return w.stage.Root().RemoveAll(cursorName)
+	return r.stage.Root().RemoveAll(cursorName)
 }
 
 // dropCursor reports that the stored cursor has no effect.
-func (w *Window) dropCursor(why string) {
-	w.log.Warn("dropping the stored cursor, the input continues at its own position", "file", cursorName, "why", why)
+func (r *recovery) dropCursor(why string) {
+	r.log.Warn("dropping the stored cursor, the input continues at its own position", "file", cursorName, "why", why)
 }
 
 // forgetAfter undoes what happened after a cursor.
-func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
-	held, err := w.stage.held.Names()
+func (r *recovery) forgetAfter(c Cursor) error {
+	held, err := r.stage.held.Names()
 	if err != nil {
 		return err
 	}
 	for _, name := range held {
 		switch epoch, end := parseEnd(name); {
 		case !end:
-			err = w.forgetHeld(name, c, found)
+			err = r.forgetHeld(name, c)
 		case epoch >= c.Epoch:
-			err = w.stage.unmarkEnd(epoch)
+			err = r.stage.unmarkEnd(epoch)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	journal, old, err := w.openJournal()
+	journal, old, err := r.openJournal()
 	if err != nil {
 		return err
 	}
@@ -287,24 +287,24 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 		m.history[u.seq()] = history{used: u.Samples}
 	}
 	for epoch := range c.Finished {
-		for pos, item := range w.masked(w.cfg.Order(epoch)) {
+		for pos, item := range r.masked(r.cfg.Order(epoch)) {
 			if a := (seq{epoch, pos}); item != others && c.has(a) {
 				m.settled[a] = true
 			}
 		}
 	}
-	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.close())
+	return errors.Join(journal.rewrite(r.stage.Root(), r.planName(), m), journal.close())
 }
 
 // forgetHeld drops a published file that happened after a cursor.
-func (w *Window) forgetHeld(name string, c Cursor, found map[uint64]place) error {
-	ino, err := w.stage.origin(w.stage.held, name)
+func (r *recovery) forgetHeld(name string, c Cursor) error {
+	ino, err := r.stage.origin(r.stage.held, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	var visible bool
 	if err == nil {
-		visible, err = w.stage.ready.Is(name, ino)
+		visible, err = r.stage.ready.Is(name, ino)
 	}
 	if err != nil {
 		return err
@@ -314,11 +314,11 @@ func (w *Window) forgetHeld(name string, c Cursor, found map[uint64]place) error
 	}
 	// It is of another epoch, or acknowledged, or held by an earlier reader, which keeps it until it
 	// releases it.
-	where := found[ino]
+	where := r.found[ino]
 	if where.reader != "" {
 		where = place{}
 	}
-	_, err = w.stage.remove(name, ino, where, false)
+	_, err = r.stage.remove(name, ino, where, false)
 	return err
 }
 

@@ -37,6 +37,8 @@
 // Two more states end a position that cannot be delivered: Quarantined, and Skipped if Config.OnBad
 // allows it. The table moves in state.go lists all transitions; moveLocked makes them.
 //
+// docs/architecture.md lists the parts of a window's state.
+//
 // With Config.Groups, each of several groups of readers receives every shard; see groups.go.
 //
 // # On disk

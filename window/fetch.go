@@ -157,7 +157,7 @@ func verify(item Item, in *disk.Incoming, digest string) error {
 func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	w.fetches.ended(e)
 	if !canceled {
-		w.fetchedLocked(now, e, err == nil)
+		w.waiting.starving.fetched(now, e, err == nil)
 	}
 	e.in = nil
 	if err == nil {

@@ -125,21 +125,21 @@ func (w *Window) ackShareLocked(l *lease) error {
 	return nil
 }
 
-// resumeSharesLocked restores the shares that readers held before a restart.
-func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
-	for group := range w.cfg.Groups {
-		given, had := m.shares[shareKey{e.seq, group}]
-		if !had || w.shares.parts[shareKey{e.seq, group}] {
+// resumeShares restores the shares that readers held before a restart.
+func (r *recovery) resumeShares(e *entry) {
+	for group := range r.cfg.Groups {
+		given, had := r.memory.shares[shareKey{e.seq, group}]
+		if !had || r.shares.parts[shareKey{e.seq, group}] {
 			continue
 		}
 		if e.shares == nil {
-			w.shareLocked(e)
+			r.shareLocked(e)
 		}
-		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, group: group, found: true, since: now}
-		w.leases.resume(l)
-		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
+		l := &lease{id: given.id, reader: r.readerLocked(r.now, given.reader), e: e, group: group, found: true, since: r.now}
+		r.leases.resume(l)
+		r.deadlineLocked(l, r.now.Add(r.cfg.Reattach))
 		l.reader.held++
-		w.deliveries.found()
+		r.deliveries.found()
 		e.shares[group].lease = l
 		e.shares[group].attempts = 1
 	}

@@ -35,19 +35,30 @@ func (s Shard) Close() error {
 // not use the name in ready/: any reader may replace that with a link to something else.
 func (w *Window) Open(id string) (Shard, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	l, err := w.heldLocked(id)
+	var e entry
+	if err == nil {
+		e = *l.e // opening may take long: without the lock
+	}
+	w.mu.Unlock()
 	if err != nil {
 		return Shard{}, err
 	}
-	e := l.e
-	opened, err := w.stage.openHeld(e, e.of.Tree)
-	if errors.Is(err, fs.ErrNotExist) {
+	opened, err := w.stage.openHeld(&e, e.of.Tree)
+	if err == nil {
+		return opened, nil
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if still, herr := w.heldLocked(id); herr != nil {
+		return Shard{}, herr
+	} else if still == l && errors.Is(err, fs.ErrNotExist) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
-		w.lostLocked(time.Now(), e)
+		w.lostLocked(time.Now(), l.e)
 		err = fmt.Errorf("%w (%w)", ErrLost, err)
 	}
-	return opened, err
+	return Shard{}, err
 }
 
 // openHeld opens the second link of a published file or tree if inode and size match. Otherwise it

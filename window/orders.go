@@ -61,24 +61,24 @@ func (w *Window) checkOrder(epoch int, order []int32) error {
 // order computes the orders that are needed to understand the journal: that of the current epoch, and
 // that of the next one only if the journal is about it or files may be retained for it. Each takes
 // four bytes for each item of the plan; entryOf computes what a file needs.
-func (w *Window) order() error {
-	for epoch := w.progress.low.epoch; epoch <= w.progress.low.epoch+1; epoch++ {
-		if epoch > w.progress.low.epoch && w.cfg.Reuse == ReuseNone && !w.progress.recorded(epoch) && !w.deliveries.recorded(epoch) {
+func (r *recovery) order() error {
+	for epoch := r.progress.low.epoch; epoch <= r.progress.low.epoch+1; epoch++ {
+		if epoch > r.progress.low.epoch && r.cfg.Reuse == ReuseNone && !r.progress.recorded(epoch) && !r.deliveries.recorded(epoch) {
 			break
 		}
-		if err := w.orderOf(epoch); err != nil {
+		if err := r.orderOf(epoch); err != nil {
 			return err
 		}
-		w.advanceLocked()
+		r.advanceLocked()
 	}
 	return nil
 }
 
 // orderOf computes the order of an epoch, unless it is known or the plan ends before it.
-func (w *Window) orderOf(epoch int) error {
-	if _, known := w.progress.orders[epoch]; known || w.progress.over(epoch) {
+func (r *recovery) orderOf(epoch int) error {
+	if _, known := r.progress.orders[epoch]; known || r.progress.over(epoch) {
 		return nil
 	}
-	w.orderedLocked(epoch, w.cfg.Order(epoch))
-	return w.life.failed
+	r.orderedLocked(epoch, r.cfg.Order(epoch))
+	return r.life.failed
 }

@@ -409,13 +409,13 @@ func TestUnreadableDirectoryIsNotAnAbsentFile(t *testing.T) {
 				return err
 			}},
 			{"drop another plan's file", func(w *Window) *disk.Subdir { return w.stage.held }, func(w *Window, _ disk.Stat) error {
-				return w.dropHeld(first, false, nil)
+				return (&recovery{Window: w}).dropHeld(first, false)
 			}},
 			{"forget a file of after the cursor", func(w *Window) *disk.Subdir { return w.stage.ready }, func(w *Window, _ disk.Stat) error {
-				return w.forgetHeld(first, Cursor{}, nil)
+				return (&recovery{Window: w}).forgetHeld(first, Cursor{})
 			}},
 			{"recover", func(w *Window) *disk.Subdir { return w.stage.ready }, func(w *Window, st disk.Stat) error {
-				return w.recoverHeld(time.Now(), first, st, newMemory(), nil)
+				return (&recovery{Window: w, now: time.Now(), memory: newMemory()}).recoverHeld(first, st)
 			}},
 		} {
 			b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})

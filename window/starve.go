@@ -70,6 +70,45 @@ func (s *starving) turn(now time.Time) {
 	s.before, s.now = s.now, period{began: now, waits: map[Cause]time.Duration{}}
 }
 
+// last returns the sums of the last one or two periods.
+func (s *starving) last() period {
+	p, was := s.now, s.before
+	if was.began.IsZero() {
+		return p
+	}
+	p.began, p.waits = was.began, maps.Clone(p.waits)
+	for cause, d := range was.waits {
+		p.waits[cause] += d
+	}
+	p.acked, p.came, p.whole, p.failed = p.acked+was.acked, p.came+was.came, p.whole+was.whole, p.failed+was.failed
+	p.took, p.silent = p.took+was.took, p.silent+was.silent
+	return p
+}
+
+// acked counts the bytes of an acknowledged file.
+func (s *starving) acked(size int64) { s.now.acked += size }
+
+// fetched counts a fetch that has ended.
+func (s *starving) fetched(now time.Time, e *entry, ok bool) {
+	p := &s.now
+	if !ok {
+		p.failed++
+		return
+	}
+	p.whole++
+	p.came += e.size
+	p.took += now.Sub(e.fetchAt)
+	p.silent += e.flowing()
+}
+
+// waited returns the sum of all waits in the current period.
+func (s *starving) waited() (sum time.Duration) {
+	for _, d := range s.now.waits {
+		sum += d
+	}
+	return sum
+}
+
 // sceneLocked takes a snapshot while a reader waits.
 func (w *Window) sceneLocked(now time.Time) {
 	if now.Sub(w.waiting.starving.scenes[w.waiting.cause].at) < sampleEvery {
@@ -112,15 +151,7 @@ func (w *Window) sceneLocked(now time.Time) {
 
 // starvationLocked returns nil while the waits are negligible.
 func (w *Window) starvationLocked(now time.Time) *Starvation {
-	p := w.waiting.starving.now
-	if was := w.waiting.starving.before; !was.began.IsZero() {
-		p.began, p.waits = was.began, maps.Clone(p.waits)
-		for cause, d := range was.waits {
-			p.waits[cause] += d
-		}
-		p.acked, p.came, p.whole, p.failed = p.acked+was.acked, p.came+was.came, p.whole+was.whole, p.failed+was.failed
-		p.took, p.silent = p.took+was.took, p.silent+was.silent
-	}
+	p := w.waiting.starving.last()
 	s := Starvation{Of: now.Sub(p.began).Seconds(), Causes: map[Cause]float64{}}
 	for _, cause := range causes {
 		if d := p.waits[cause]; d > 0 {
@@ -156,11 +187,7 @@ func (w *Window) sayStarvationLocked(now time.Time) {
 	if !w.waiting.starving.logged.IsZero() && now.Sub(w.waiting.starving.logged) < starvePeriod {
 		return
 	}
-	var waited time.Duration
-	for _, d := range w.waiting.starving.now.waits {
-		waited += d
-	}
-	if waited < starveLogged {
+	if w.waiting.starving.waited() < starveLogged {
 		return
 	}
 	if s := w.starvationLocked(now); s != nil {
@@ -219,17 +246,4 @@ func (e *entry) flowing() time.Duration {
 		return max(at.Sub(e.fetchAt), 1)
 	}
 	return 0
-}
-
-// fetchedLocked counts a fetch that has ended.
-func (w *Window) fetchedLocked(now time.Time, e *entry, ok bool) {
-	p := &w.waiting.starving.now
-	if !ok {
-		p.failed++
-		return
-	}
-	p.whole++
-	p.came += e.size
-	p.took += now.Sub(e.fetchAt)
-	p.silent += e.flowing()
 }

@@ -16,6 +16,19 @@ import (
 )
 
 // Window is the directory and the state of one input. Its methods are safe for concurrent use.
+//
+// One mutex guards the state, which consists of parts. A part touches only its own fields, and its
+// comment says what is always true of it. The methods of Window connect the parts. Methods whose names
+// end with Locked require the mutex.
+//
+// Fetching, publishing, removing, listing and syncing files is done without the mutex; see plan and
+// act. File-system calls are made with the mutex only where they are short and must agree with the
+// state at that instant:
+//   - a record is added to the journal or to a report before the state changes
+//   - the rename at the end of a compaction
+//   - whether a shard's file is still where it was published, before it is leased or acknowledged
+//   - whether a file is open, and how much of the disk is free, before space is given away
+//   - the cursor of Rewind, and what Close closes: nothing else happens in the window afterwards
 type Window struct {
 	cfg     Config
 	log     *slog.Logger
@@ -93,7 +106,7 @@ func New(cfg Config) (*Window, error) {
 	w.deliveries = deliveries{history: map[seq]history{}, meters: w.metrics}
 	w.waiting = waiting{cause: CauseBackend, starving: newStarving(time.Now()), meters: w.metrics}
 	if w.reports, err = openReports(stage.Root(), cfg.CountOwn, cfg.Size); err == nil {
-		err = w.recover(time.Now())
+		err = (&recovery{Window: w, now: time.Now()}).run()
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.journal.close(), stage.close())
