@@ -45,6 +45,29 @@ func TestProgressReservesInOrder(t *testing.T) {
 	}
 }
 
+// A position of the next epoch that waits for reuse is passed. Once its epoch begins, it is fetched
+// if it has no file.
+func TestProgressReturnsToPositionsThatWaitedForReuse(t *testing.T) {
+	p := planOf([]int32{0}, []int32{0, 1})
+	awaited := func(a seq, _ int) bool { return a == seq{1, 0} && p.low.epoch == 0 }
+	p.reserved(seq{0, 0})
+	active := map[seq]bool{{0, 0}: true}
+	is := func(a seq) bool { return active[a] }
+	if a, ok := p.first(is, awaited); !ok || a != (seq{1, 1}) {
+		t.Errorf("got %v (%t), want the position that waits for nothing", a, ok)
+	}
+	p.reserved(seq{1, 1})
+	active[seq{1, 1}] = true
+	p.finish(seq{0, 0})
+	if !p.atEnd() {
+		t.Fatal("the epoch has not ended")
+	}
+	p.begin()
+	if a, ok := p.first(is, awaited); !ok || a != (seq{1, 0}) {
+		t.Errorf("got %v (%t), want the position that was passed", a, ok)
+	}
+}
+
 func TestProgressStopsAtAnUnknownOrder(t *testing.T) {
 	p := planOf([]int32{0})
 	if got := p.missingOrder(false); got != -1 {

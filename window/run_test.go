@@ -350,7 +350,7 @@ func BenchmarkLeaseAndAck(bm *testing.B) {
 	defer w.Close()
 	// One position, delivered and acknowledged without removal of its file: the cost of the hot
 	// path without the background work.
-	w.spawn = func(f func()) { f() }
+	w.spawn, w.flush = func(f func()) { f() }, func(f func()) { f() }
 	for range 100 {
 		w.mu.Lock()
 		t := w.plan(time.Now())
