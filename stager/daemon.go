@@ -83,6 +83,7 @@ func New(cfg Config) *Daemon {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
+	RegisterProcessMetrics(cfg.Metrics)
 	cfg.Options.Metrics = backends.NewMetrics(cfg.Metrics)
 	d := &Daemon{
 		cfg: cfg, log: cfg.Log, started: time.Now(), phase: api.Starting,

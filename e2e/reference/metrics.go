@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager"
 	"github.com/stager-dev/stager/stager/admission"
 	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
@@ -116,6 +117,7 @@ func metricsPage() (string, error) {
 		{"Checkpoints and other outputs", func(reg prometheus.Registerer) { checkpoint.NewMetrics(reg) }},
 		{"Stores", func(reg prometheus.Registerer) { backends.NewMetrics(reg) }},
 		{"API", func(reg prometheus.Registerer) { api.NewMetrics(reg) }},
+		{"Process", stager.RegisterProcessMetrics},
 		{"Webhook", func(reg prometheus.Registerer) { admission.NewMetrics(reg, func() time.Time { return time.Time{} }) }},
 	} {
 		metrics, err := collected(section.register)
