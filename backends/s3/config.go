@@ -178,6 +178,7 @@ func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.
 		Region:       set.region,
 		UsePathStyle: set.pathStyle,
 		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: objectstore.NoRedirect},
+		HTTPSignerV4: new(sdkSigner),
 		Retryer:      aws.NopRetryer{}, // the Store retries; nested retries multiply
 		// Checksums that the SDK adds on its own break PUT on Ceph over TLS. Ours are headers,
 		// which every store accepts or rejects by name.
@@ -201,7 +202,7 @@ func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.
 				again, err := sharedConfig(ctx)
 				return again.Credentials, err
 			})
-			opts.Credentials, b.renew = found.cache, found.renew
+			opts.Credentials, b.renew, b.rejected = found.cache, found.renew, found.rejected
 		}
 		if opts.Region == "" {
 			opts.Region = shared.Region

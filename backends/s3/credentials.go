@@ -26,12 +26,8 @@ type credentials struct {
 const rereadAfter = 5 * time.Minute
 
 func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	fromFiles := func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) }
 	if c.opts.Secrets != "" {
-		found, err := threeNames(fromFiles, "files")
-		if err == nil && !found.HasKeys() {
-			found, err = c.sharedFile(ctx)
-		}
+		found, err := c.files(ctx)
 		if err != nil {
 			return found, &credentialsError{err}
 		}
@@ -53,13 +49,34 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return found, err
 }
 
+// files reads the credentials in Options.Secrets, if there are any.
+func (c credentials) files(ctx context.Context) (aws.Credentials, error) {
+	found, err := threeNames(func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) }, "files")
+	if err == nil && !found.HasKeys() {
+		found, err = c.sharedFile(ctx)
+	}
+	return found, err
+}
+
 // renewable are credentials that can be reloaded early, as when the store reports an expired token.
 type renewable struct {
 	credentials
 	chain *reloaded
 	cache *aws.CredentialsCache // a cache of this provider
 	fixed atomic.Bool           // the last ones came from the environment, which is constant
+
+	mu       sync.Mutex // guards the fields below
+	used     keys       // by requests since the last Retrieve
+	replaced time.Time  // when those replaced others; zero: they are the first
 }
+
+// keys are credentials without their source and times.
+type keys struct{ id, secret, token string }
+
+func keysOf(c aws.Credentials) keys { return keys{c.AccessKeyID, c.SecretAccessKey, c.SessionToken} }
+
+// lateRejection is how long after a change of keys the store may reject requests that were sent before.
+const lateRejection = 30 * time.Second
 
 // newRenewable returns credentials whose SDK chain is chain at first and reloaded with load.
 func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load func(context.Context) (aws.CredentialsProvider, error)) *renewable {
@@ -72,7 +89,37 @@ func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load fun
 func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	found, err := r.credentials.Retrieve(ctx)
 	r.fixed.Store(err == nil && (found.Source == environment || found.Source == config.CredentialsSourceName))
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if is := keysOf(found); is != r.used {
+			if r.used != (keys{}) {
+				r.replaced = time.Now()
+			}
+			r.used = is
+		}
+	}
 	return found, err
+}
+
+// rejected handles a request that the store did not permit. When the files in Options.Secrets were
+// replaced, as in a rotation whose old key is revoked at once, it makes the next request read them. It
+// reports whether the request may succeed with other keys than it was sent with.
+func (r *renewable) rejected() bool {
+	if r.opts.Secrets == "" {
+		return false
+	}
+	found, err := r.files(context.Background())
+	if err != nil || !found.HasKeys() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if keysOf(found) != r.used {
+		r.cache.Invalidate()
+		return true
+	}
+	return !r.replaced.IsZero() && time.Since(r.replaced) < lateRejection
 }
 
 // renew makes the next request reload the credentials. It returns false if they cannot have

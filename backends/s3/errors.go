@@ -213,7 +213,12 @@ func (b *bucket) explain(op, key string, err error) error {
 		b.log.Debug("the store rejected the request", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 	}
 	out := &backends.Error{Op: op, Key: key, Kind: classify(err), RetryAfter: a.retryAfter, Err: b.sentence(a, err)}
-	out.Again = a.expired() && b.renew != nil && b.renew()
+	switch {
+	case a.expired():
+		out.Again = b.renew != nil && b.renew()
+	case out.Kind == backends.Permission && a.status != 0:
+		out.Again = b.rejected != nil && b.rejected()
+	}
 	return out
 }
 

@@ -36,6 +36,7 @@ type bucket struct {
 	unset     bool // no endpoint is set, so AWS is used
 	log       *slog.Logger
 	renew     func() bool // makes the next request reload the credentials; false: they cannot have changed. May be nil
+	rejected  func() bool // the same, if the files with the credentials have changed. May be nil
 
 	// If-None-Match is honored: for single requests, and for multipart uploads.
 	decidesOne, decidesParts bool

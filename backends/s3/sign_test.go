@@ -225,3 +225,27 @@ func TestSessionOfS3Express(t *testing.T) {
 type fakeExpress struct{ creds aws.Credentials }
 
 func (f fakeExpress) Retrieve(context.Context, string) (aws.Credentials, error) { return f.creds, nil }
+
+// The secret of a key was replaced while its ID stayed. The SDK signed with the old one until midnight.
+func TestSDKSignerUsesTheSecretItIsGiven(t *testing.T) {
+	sign := func(by interface {
+		SignHTTP(context.Context, aws.Credentials, *http.Request, string, string, string, time.Time, ...func(*v4.SignerOptions)) error
+	}, secret string,
+	) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "https://store.example/bucket/k", nil)
+		if err == nil {
+			err = by.SignHTTP(t.Context(), aws.Credentials{AccessKeyID: "id", SecretAccessKey: secret}, r, "UNSIGNED-PAYLOAD", "s3", "us-east-1", time.Unix(1e9, 0))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Get("Authorization")
+	}
+	var signer sdkSigner
+	for _, secret := range []string{"first", "first", "second", "first"} {
+		if got, want := sign(&signer, secret), sign(v4.NewSigner(), secret); got != want {
+			t.Errorf("with the secret %s: got %s, want %s", secret, got, want)
+		}
+	}
+}
