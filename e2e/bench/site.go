@@ -55,6 +55,11 @@ func (s *site) rows() []Row {
 	return []Row{s.reading(one), s.writing(one), s.reading(many), s.writing(many)}
 }
 
+// readings are the rows of a store that is only read.
+func (s *site) readings() []Row {
+	return []Row{s.reading(s.lab.Data.one()), s.reading(s.lab.Data.many())}
+}
+
 // reading has a directory of its own for each run, since some file systems make files slowly
 // where others have just been removed, and begins when nothing is left to be written.
 func (s *site) reading(d set) Row {

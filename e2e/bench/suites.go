@@ -23,6 +23,13 @@ var Suites = []Suite{
 	{Name: "nfs", Start: nfs},
 	{Name: "hdfs", Start: hdfs},
 	{Name: "oss", Start: oss},
+	{Name: "gs", Start: gs, Named: true},
+	{Name: "az", Start: az, Named: true},
+	{Name: "sftp", Start: sftp, Named: true},
+	{Name: "http", Start: web, Named: true},
+	{Name: "ftp", Start: ftp, Named: true},
+	{Name: "git", Start: git, Named: true},
+	{Name: "hf", Start: hf, Named: true},
 	{Name: "s3", Start: s3},
 	{Name: "s3-late", Start: s3Late, Named: true},
 	{Name: "checkpoint", Start: checkpoints, Named: true},
@@ -56,7 +63,7 @@ func smb(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 	if err := servers.Install(ctx, "smb", lab.Log); err != nil {
 		return nil, "", nil, err
 	}
-	client, err := servers.Smbclient(ctx, lab.Log)
+	client, err := servers.Client(ctx, "smbclient", "smbclient", lab.Log)
 	if err != nil {
 		return nil, "", nil, err
 	}

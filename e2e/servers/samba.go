@@ -198,12 +198,3 @@ func sambaMissing() error {
 	_, pdbedit := find("pdbedit")
 	return errors.Join(smbd, pdbedit)
 }
-
-// Smbclient is Samba's own client. On Debian it is installed if it is missing.
-func Smbclient(ctx context.Context, progress io.Writer) (string, error) {
-	missing := func() error { _, err := find("smbclient"); return err }
-	if err := install(ctx, progress, missing, "smbclient"); err != nil {
-		return "", err
-	}
-	return find("smbclient")
-}
