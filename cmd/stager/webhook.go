@@ -32,7 +32,7 @@ type webhookCmd struct {
 func (webhookCmd) Help() string {
 	return `Runs in the cluster and handles pods labelled stager.dev/inject: "true". Install it with:
 
-    stager manifests webhook --image REGISTRY/stager:TAG | kubectl apply -f -
+    stager manifests webhook --image registry.example.com/stager:0.1.0 | kubectl apply -f -
 
 It does what "stager inject" does. Pods that cannot work are rejected with a message, and warnings are returned to the client. The replicas issue and renew the certificate together.
 
