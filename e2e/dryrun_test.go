@@ -12,7 +12,7 @@ import (
 // changesNothing are commands that print, or show what is there. A file that they write is one that
 // the user named for it.
 var changesNothing = []string{
-	"ls", "cat", "du", "fanout", "checkpoints", "status", "explain", "krm", "pai convert",
+	"ls", "cat", "du", "fanout", "checkpoints", "status", "kubectl status", "kubectl logs", "explain", "krm", "pai convert",
 	"manifests webhook", "manifests map", "manifests rbac", "version", "help", "completion",
 	"webhook", // answers requests
 }

@@ -165,6 +165,7 @@ func setup(env *testscript.Env) error {
 		"PATH="+filepath.Dir(world.stager)+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"AWS_EC2_METADATA_DISABLED=true",
 		"STAGER_SOCKET="+filepath.Join(env.WorkDir, "sock"),
+		"STAGER="+world.stager,
 		"S3=s3://"+bucket, "BUCKET="+bucket,
 		"S3_SERVER="+strings.TrimPrefix(world.plain.Endpoint, "http://"),
 		"OBJECTS="+objects,

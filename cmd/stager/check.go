@@ -16,6 +16,8 @@ type checkCmd struct {
 	rehearsing
 	URL      string   `arg:"" optional:"" help:"Writable location in a store, such as s3://bucket/scratch/."`
 	File     string   `short:"f" help:"Check the destinations that several nodes of this StagePlan share (nodes: all); - reads standard input." placeholder:"PLAN"`
+	PlanYAML string   `name:"plan-yaml" help:"StagePlan as a string instead of a file." placeholder:"YAML"`
+	All      bool     `help:"Check every source and destination of the plan, the sources only by reading."`
 	ReadOnly bool     `help:"Do not write; check what reading can prove."`
 	Size     quantity `help:"Size of the file that measures single-stream speed, such as 1Gi; 0 takes a few seconds." default:"0"`
 }
@@ -33,33 +35,26 @@ Exit codes: 0 all guarantees hold, 69 store unreachable, 76 wrong bytes, 77 perm
 
 With -f, checks every output that several nodes save together, and reports how its destination keeps the nodes apart.
 
-    stager check -f plan.yaml`
+    stager check -f plan.yaml
+
+With --all, checks every source and destination of a plan as "stager run" would reach it. In a pod the plan is in STAGER_PLAN_YAML.
+
+    stager check --all -f plan.yaml`
 }
 
 func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	// StallAfter keeps its default: a store that is slow under load breaks no promise.
 	c.RetryFor = cmp.Or(c.RetryFor, interactiveRetryFor)
 	switch {
+	case c.All:
+		return c.all(ctx, log, to)
 	case (c.URL == "") == (c.File == ""):
 		return &usageError{errors.New("specify a URL, or a plan with -f")}
 	case c.File != "":
 		return c.plan(ctx, log)
 	}
-	store, err := c.openFor(ctx, c.URL, !c.ReadOnly, log)
-	if err != nil {
-		return err
-	}
-	defer store.Close() // all writes are removed already
-	if c.DryRun {
-		return c.intend(measured{Does: "check", Store: store.Name(), Writes: !c.ReadOnly})
-	}
-	show := newSpinner(to, log)
-	report, err := runCheck(ctx, check.Config{
-		Store: store, ReadOnly: c.ReadOnly, Size: int64(c.Size),
-		Progress: func(now string) { show.update(moving{Phase: "checking: " + now}) },
-	})
-	show.close()
-	if err != nil {
+	report, err := c.store(ctx, log, to)
+	if err != nil || report == nil {
 		return err
 	}
 	if c.structured() {
@@ -68,6 +63,24 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 		err = printReport(os.Stdout, report)
 	}
 	return errors.Join(err, report.Err())
+}
+
+// store checks the store at URL. With DryRun it prints that, and returns no report.
+func (c checkCmd) store(ctx context.Context, log *slog.Logger, to *console) (*check.Report, error) {
+	store, err := c.openFor(ctx, c.URL, !c.ReadOnly, log)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() // all writes are removed already
+	if c.DryRun {
+		return nil, c.intend(measured{Does: "check", Store: store.Name(), Writes: !c.ReadOnly})
+	}
+	show := newSpinner(to, log)
+	defer show.close()
+	return runCheck(ctx, check.Config{
+		Store: store, ReadOnly: c.ReadOnly, Size: int64(c.Size),
+		Progress: func(now string) { show.update(moving{Phase: "checking: " + now}) },
+	})
 }
 
 // runCheck is check.Run with an exit code for interruption by a signal.

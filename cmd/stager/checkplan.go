@@ -15,19 +15,12 @@ import (
 
 // plan checks the destinations that several nodes share.
 func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
-	p, err := c.readPlan()
+	p, node, err := c.readPlan()
 	if err != nil {
 		return err
 	}
 	var found []*check.Together
 	var broken []error
-	node, _, err := p.Spec.Shard.Resolve(os.Getenv)
-	if err != nil {
-		node = plan.Shard{Index: 0, Count: 1} // the plan will run elsewhere
-	}
-	if p, err = p.Expand(p.Vars(node, time.Now(), os.Getenv)); err != nil {
-		return err
-	}
 	for _, out := range p.Spec.Outputs {
 		if out.Nodes != plan.NodesAll {
 			continue
@@ -60,16 +53,23 @@ func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
 	return errors.Join(append(broken, err)...)
 }
 
-func (c checkCmd) readPlan() (*plan.StagePlan, error) {
-	text, err := runCmd{File: c.File}.readPlan()
+// readPlan returns the plan as this node would run it.
+func (c checkCmd) readPlan() (*plan.StagePlan, plan.Shard, error) {
+	from := runCmd{File: c.File, PlanYAML: c.PlanYAML}
+	node := plan.Shard{Index: 0, Count: 1}
+	text, err := from.readPlan()
 	if err != nil {
-		return nil, err
+		return nil, node, err
 	}
 	p, err := parsePlan(text)
 	if err != nil {
-		return nil, fmt.Errorf("invalid plan %s:\n%w", c.File, err)
+		return nil, node, fmt.Errorf("invalid plan %s:\n%w", from.planName(), err)
 	}
-	return p, nil
+	if own, _, err := p.Spec.Shard.Resolve(os.Getenv); err == nil { // else the plan will run elsewhere
+		node = own
+	}
+	p, err = p.Expand(p.Vars(node, time.Now(), os.Getenv))
+	return p, node, err
 }
 
 // destination tests the destination of one output.

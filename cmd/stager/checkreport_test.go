@@ -81,3 +81,18 @@ Replacing, and one winner
 		t.Errorf("the report (-want +got):\n%s", diff)
 	}
 }
+
+func TestCheckAllGoesUpToExistingDirectories(t *testing.T) {
+	for location, want := range map[string]string{
+		"nfs://server/export/runs/train/":       "nfs://server/export/runs/",
+		"nfs://server/export":                   "nfs://server/",
+		"nfs://server/":                         "",
+		"s3://bucket/a%20b/c?endpoint=http://e": "s3://bucket/a%20b/?endpoint=http://e",
+		"file:///":                              "",
+		"://":                                   "",
+	} {
+		if got := directoryAbove(location); got != want {
+			t.Errorf("%s: got %q, want %q", location, got, want)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type cli struct {
 	Inject    injectCmd    `cmd:"" group:"wire" help:"Inject stager into Kubernetes manifests."`
 	Uninject  uninjectCmd  `cmd:"" group:"wire" help:"Remove what inject added."`
 	Explain   explainCmd   `cmd:"" group:"wire" help:"Report what a job will stage, and whether it fits."`
+	Kubectl   kubectlCmd   `cmd:"" group:"wire" help:"Show what stager does in pods of a cluster; also kubectl stager."`
 	Krm       krmCmd       `cmd:"" group:"wire" help:"Inject as a KRM function for kustomize and kpt."`
 	Pai       paiCmd       `cmd:"" group:"wire" help:"Convert OpenPAI jobs to Kubernetes manifests."`
 	Webhook   webhookCmd   `cmd:"" group:"wire" help:"Serve the admission webhook that injects stager into pods."`

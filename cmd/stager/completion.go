@@ -89,6 +89,7 @@ complete -c stager -n 'count (__stager_complete) >/dev/null' -f -a '(__stager_co
 
 // completeCmd prints the candidates for the last of Words.
 type completeCmd struct {
+	Cobra bool     `help:"End with a directive, as kubectl expects of its plugins."`
 	Words []string `arg:"" optional:"" passthrough:"" help:"The command line without its first word."`
 }
 
@@ -110,8 +111,15 @@ func (c completeCmd) Run(ctx context.Context, parser *kong.Kong) error {
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
 	place := completionPlace(parser.Model.Node, words[:len(words)-1])
-	for _, candidate := range place.candidates(ctx, words[len(words)-1]) {
+	candidates := place.candidates(ctx, words[len(words)-1])
+	for _, candidate := range candidates {
 		fmt.Println(candidate)
+	}
+	switch {
+	case c.Cobra && len(candidates) > 0:
+		fmt.Println(":4") // no names of files
+	case c.Cobra:
+		fmt.Println(":0")
 	}
 	return nil
 }
@@ -122,21 +130,27 @@ type placeToComplete struct {
 	flag    *kong.Flag // whose value follows; nil: none
 	given   int        // arguments of the command so far
 	command bool       // the words are those of another program
+	cluster inCluster  // by the flags so far
 }
 
 // completionPlace follows the words of a command line.
 func completionPlace(root *kong.Node, words []string) placeToComplete {
 	at := placeToComplete{node: root}
 	for _, word := range words {
-		name, _, hasValue := strings.Cut(word, "=")
+		name, value, hasValue := strings.Cut(word, "=")
 		switch child := childOf(at.node, word); {
 		case at.command:
 		case at.flag != nil:
+			at.cluster.set(at.flag.Name, word)
 			at.flag = nil
 		case word == "--":
 			at.command = true
 		case strings.HasPrefix(word, "-"):
-			if f := flagOf(at.node, name); f != nil && !f.IsBool() && !hasValue {
+			switch f := flagOf(at.node, name); {
+			case f == nil || f.IsBool():
+			case hasValue:
+				at.cluster.set(f.Name, value)
+			default:
 				at.flag = f
 			}
 		case child != nil && child.Name == "help": // commands follow
@@ -198,6 +212,8 @@ func (at placeToComplete) candidates(ctx context.Context, word string) []string 
 		return beginning(word, enumOf(arg))
 	case arg.Name == "input" || arg.Name == "output":
 		return beginning(word, running(ctx, arg.Name))
+	case arg.Name == "pod":
+		return beginning(word, at.cluster.podNames(ctx))
 	case arg.Tag.Type != "" || arg.Passthrough || word == "" || strings.ContainsAny(word[:1], "./~"):
 		return nil
 	}

@@ -148,6 +148,8 @@ func codeForType(err error) (code int, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // codeForTypes walks through the causes
 	case *usageError, plan.Faults, jobspec.Faults, *setup.PolicyError:
 		return exitUsage, true
+	case *kubectlError:
+		return e.code, true
 	case *api.UnreachableError:
 		return exitUnavailable, true
 	case *interruptedError, *stoppedError, *disk.BusyError, *checkpoint.BusyError, *checkpoint.OmittedError, *stager.SocketInUseError, *stager.NotStartedError:

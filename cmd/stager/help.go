@@ -26,6 +26,9 @@ func argsOf(words []string) []string {
 	if filepath.Base(words[0]) == krmName {
 		return append([]string{"krm"}, words[1:]...)
 	}
+	if filepath.Base(words[0]) == pluginComplete {
+		return append([]string{"complete", "--cobra", "--"}, words[1:]...)
+	}
 	if topic, ok := askedForHelp(words); ok {
 		return append(topic, "--help")
 	}
@@ -71,5 +74,9 @@ func nearestTopic(node *kong.Node, word string) string {
 			meant, least = c, d
 		}
 	}
-	return "stager help" + strings.TrimPrefix(meant.FullPath(), "stager")
+	root := node
+	for root.Parent != nil {
+		root = root.Parent
+	}
+	return root.Name + " help" + strings.TrimPrefix(meant.FullPath(), root.Name)
 }

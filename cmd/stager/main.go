@@ -25,7 +25,13 @@ func main() {
 // run is main, but returns an exit code.
 func run(words []string) int {
 	var c cli
-	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
+	var grammar any = &c
+	name, described, logs := "stager", about, &c.logging
+	if isPlugin(words[0]) {
+		p := new(plugin)
+		grammar, name, described, logs = p, pluginName, pluginAbout, &p.logging
+	}
+	parser := kong.Must(grammar, kong.Name(name), kong.Description(described), kong.DefaultEnvars("STAGER"),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
 	if topic, ok := askedForHelp(words); ok {
 		if err := unknownTopic(parser.Model.Node, topic); err != nil {
@@ -40,7 +46,7 @@ func run(words []string) int {
 	defer stop()
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(parser)
-	err = command.Run(c.logging.open(os.Stderr))
+	err = command.Run(logs.open(os.Stderr))
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = &interruptedError{err}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// imageShown finds the images that manifests and commands name, in blocks and in sentences.
-var imageShown = regexp.MustCompile(`(?:\bimage: *|--image[= ])["'` + "`" + `]?([^\s"'` + "`" + `,}#]+)`)
+// namedImage finds the images that manifests and commands name, in blocks and in sentences.
+var namedImage = regexp.MustCompile(`(?:\bimage: *|--image[= ])["'` + "`" + `]?([^\s"'` + "`" + `,}#]+)`)
 
 // stagerImage matches an image that is called stager; its first part is the registry, if it has a dot
 // or a port, or is localhost.
@@ -17,7 +17,7 @@ var stagerImage = regexp.MustCompile(`^((?:[\w-]+(?:\.[\w-]+)+(?::\d+)?|[\w.-]+:
 func TestManualImagesHaveARegistry(t *testing.T) {
 	seen := 0
 	for _, line := range manualLines(t) {
-		for _, found := range imageShown.FindAllStringSubmatch(line.text, -1) {
+		for _, found := range namedImage.FindAllStringSubmatch(line.text, -1) {
 			if parts := stagerImage.FindStringSubmatch(found[1]); parts != nil {
 				seen++
 				if parts[1] == "" {
@@ -36,7 +36,7 @@ func TestManualImagesWithoutARegistryAreFound(t *testing.T) {
 		"stager": true, "stager:0.1.0": true, "team/stager": true, "stager@sha256:00": true,
 		"registry.example.com/stager:0.1.0": false, "localhost/stager:dev": false, "registry:5000/a/stager": false, "trainer": false, "stager-tools": false,
 	} {
-		found := imageShown.FindStringSubmatch("  image: " + image + " # by make image")
+		found := namedImage.FindStringSubmatch("  image: " + image + " # by make image")
 		if found == nil || found[1] != image {
 			t.Fatalf("%s: got %q", image, found)
 		}

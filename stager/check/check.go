@@ -163,8 +163,11 @@ func (r *run) nothing() error {
 	if r.report.Refused != "" {
 		return fmt.Errorf("%s, and no object here can be read instead", r.report.Refused)
 	}
-	return errors.New("there is no object here; --read-only needs existing objects")
+	return ErrEmpty
 }
+
+// ErrEmpty is wrapped by the error of a check that may only read, and found nothing to read.
+var ErrEmpty = errors.New("there is no object here; --read-only needs existing objects")
 
 // Limits of the listing.
 const (
