@@ -61,10 +61,15 @@ func (s *Store) retry(ctx context.Context, op, key string, try attempt) error {
 }
 
 // attempt runs try once, with a permit of the semaphore and under the stall detector. A listing
-// needs no permit, because the readers of its results need them. Neither does opening, because the
-// semaphore does not exist yet.
+// needs no permit, because the readers of its results need them. Neither does a sweep, which lists.
+// Neither does opening, because the semaphore does not exist yet.
 func (s *Store) attempt(ctx context.Context, op string, try attempt) (tried outcome) {
-	if op != "list" && op != "open" {
+	if s.turn != nil {
+		if err := s.turn(ctx); err != nil {
+			return outcome{asked: time.Now(), err: err}
+		}
+	}
+	if op != "list" && op != "sweep" && op != "open" {
 		if err := s.requests.acquire(ctx); err != nil {
 			return outcome{asked: time.Now(), err: err}
 		}

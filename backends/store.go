@@ -58,6 +58,7 @@ type Store struct {
 	hedge        *hedger     // nil when hedging is disabled or unsafe
 	parts        PartCreator // nil if the backend does not implement it
 	outage       *outage
+	turn         func(ctx context.Context) error // waits before each attempt; may be nil
 }
 
 // NewStore returns a Store on b. name appears in errors and logs.
@@ -173,6 +174,23 @@ func (s *Store) Impatient(retryFor time.Duration) *Store {
 	impatient := *s
 	impatient.opts.RetryFor = min(s.opts.RetryFor, retryFor)
 	return &impatient
+}
+
+// After returns s such that each request first waits for turn to return. It is for requests that
+// give way to more urgent ones. The pages of a listing are one request.
+func (s *Store) After(turn func(ctx context.Context) error) *Store {
+	after := *s
+	after.turn = turn
+	return &after
+}
+
+// Bandwidth returns the bandwidth limit in bytes per second, which other stores may share. limited is
+// false if there is none.
+func (s *Store) Bandwidth() (perSecond float64, limited bool) {
+	if s.opts.Bandwidth == nil || s.opts.Bandwidth.Limit() == rate.Inf {
+		return 0, false
+	}
+	return float64(s.opts.Bandwidth.Limit()), true
 }
 
 // Self looks for an object with the exact name that the store was opened with. For

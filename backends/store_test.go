@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
@@ -258,5 +260,81 @@ func TestErrorsAreThoseOfFS(t *testing.T) {
 	err := &backends.Error{Op: "read", Store: "s3://b", Key: "a\nb", Err: errors.New("no")}
 	if got, want := err.Error(), `read s3://b "a\nb": no`; got != want {
 		t.Errorf("got %s, want %s: a key must not break the log", got, want)
+	}
+}
+
+// sweeping is a Sweeper whose sweep lasts until the function returns.
+type sweeping struct {
+	*mem.Backend
+	during func()
+}
+
+func (b sweeping) Sweep(context.Context, string, func(backends.Orphan) bool) error {
+	b.during()
+	return nil
+}
+
+// A sweep may take as long as a listing. It must not hold the only permit.
+func TestSweepHoldsNoPermit(t *testing.T) {
+	b := sweeping{mem.New(), nil}
+	var s *backends.Store
+	b.during = func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := s.PutBytes(ctx, "a", nil, backends.CreateOptions{}); err != nil {
+			t.Errorf("during a sweep: %v", err)
+		}
+	}
+	s = backends.NewStore(b, "mem://test", backends.Options{Connections: 1})
+	if err := s.Sweep(t.Context(), "", func(backends.Orphan) bool { return false }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRequestWaitsForItsTurn(t *testing.T) {
+	b := mem.New()
+	b.Put("a", nil)
+	s := backends.NewStore(b, "mem://test", backends.Options{Connections: 1})
+	turns := 0
+	after := s.After(func(ctx context.Context) error {
+		turns++
+		_, err := s.Stat(ctx, "a") // the only permit is free meanwhile
+		return err
+	})
+	if _, err := after.Stat(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	for _, err := range after.List(t.Context(), "") {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if turns != 2 {
+		t.Errorf("waited %d times, want once for each of 2 requests", turns)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stuck := s.After(func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err := stuck.Delete(ctx, "a"); backends.KindOf(err) != backends.Canceled {
+		t.Errorf("got %v, want the error of the context", err)
+	}
+	if _, ok := b.Get("a"); !ok {
+		t.Error("the request was sent before its turn")
+	}
+}
+
+func TestBandwidthOfStore(t *testing.T) {
+	for _, limit := range []rate.Limit{0, 5, rate.Inf} {
+		opts := backends.Options{}
+		if limit > 0 {
+			opts.Bandwidth = rate.NewLimiter(limit, 1)
+		}
+		got, limited := backends.NewStore(mem.New(), "mem://test", opts).Sub("x").Bandwidth()
+		if limited != (limit == 5) || limited && got != 5 {
+			t.Errorf("limit %v: got %v, %t", limit, got, limited)
+		}
 	}
 }
