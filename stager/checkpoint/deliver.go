@@ -148,6 +148,11 @@ func (s *shipper) placeSame(ctx context.Context, c uploadJob, at spot, there Com
 	case missing == nil && there.Provisional && !c.quiet:
 		before := there
 		there.Evidence, there.Provisional = c.because, false
+		unlock, err := s.locked(ctx, c.step)
+		if err != nil {
+			return at, err
+		}
+		defer unlock()
 		if err := replaceCommit(ctx, s.store, good{at.dir, before, obj.Version, obj.ModTime}, &there); err != nil {
 			return at, err
 		}
@@ -159,6 +164,14 @@ func (s *shipper) placeSame(ctx context.Context, c uploadJob, at spot, there Com
 		at.replace, at.over, at.former = true, obj, &there
 	}
 	return at, nil
+}
+
+// locked is lock, if there is one.
+func (s *shipper) locked(ctx context.Context, step int64) (unlock func(), err error) {
+	if s.lock == nil {
+		return func() {}, nil
+	}
+	return s.lock(ctx, step)
 }
 
 func conflict(dir, format string, args ...any) error {
@@ -241,6 +254,11 @@ func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (
 		return nil, err
 	}
 	opts := backends.CreateOptions{IfAbsent: !at.replace}
+	unlock, err := s.locked(ctx, c.Step)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	guarded, replaces := records.Decides(s.store)
 	if at.replace {
 		opts.IfVersion = at.over.Version
@@ -324,11 +342,18 @@ func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left
 	if _, err := s.store.PutBytes(ctx, latestKey, []byte(at.dir+"\n"), backends.CreateOptions{}); err != nil {
 		s.log.Warn("cannot write LATEST; restore does not need it", "error", err)
 	}
-	r := s.retention()
-	if at.replace && at.former != nil {
-		if s.wrote(*at.former) && !at.former.Provisional {
-			s.log.Info("the trainer wrote this step again, and the new files replace those that were saved", "step", at.dir, "evidence", commit.Evidence)
+	replaced := at.replace && at.former != nil
+	if replaced && s.wrote(*at.former) && !at.former.Provisional {
+		s.log.Info("the trainer wrote this step again, and the new files replace those that were saved", "step", at.dir, "evidence", commit.Evidence)
+	}
+	if s.leave != nil {
+		if replaced {
+			s.leave(leftover{dir: at.dir, step: commit.Step, commit: at.former})
 		}
+		return
+	}
+	r := s.retention()
+	if replaced {
 		r.finish(at.dir, at.former)
 	}
 	if err := r.tidy(ctx, at.dir, commit, left); err != nil {
@@ -344,6 +369,10 @@ func (s *shipper) retention() *retention {
 // discard removes what this process sent under id to a step's directory and will not commit. It
 // keeps data that a COMMIT or an upload in progress references.
 func (s *shipper) discard(ctx context.Context, dir, id string) {
+	if step, _, ok := parseStepDir(dir); ok && s.leave != nil {
+		s.leave(leftover{dir: dir, step: step, id: id})
+		return
+	}
 	r := s.retention()
 	r.ids = map[string]bool{id: true}
 	if err := r.drop(ctx, dir, id); err != nil {

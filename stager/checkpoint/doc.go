@@ -32,7 +32,8 @@
 //     [ConflictOverwrite]. If several uploaders save the same step, one wins. Package group
 //     coordinates several nodes (member.go).
 //  5. Retention. Steps that Keep does not select are removed, COMMIT.json first. Data that
-//     nothing references is removed too (retain.go).
+//     nothing references is removed too (retain.go). This runs beside the upload of the next
+//     checkpoint (cleanup.go).
 //
 // # Layout of the store
 //

@@ -114,8 +114,8 @@ func (c *Commit) openSizes() map[string][]int64 {
 	return sizes
 }
 
-// finalize replaces the COMMITs of steps that are final now. Failed replacements are retried
-// after the next save.
+// finalize replaces the COMMITs of steps that are final now, except of those that are being saved.
+// Failed replacements are retried after the next save.
 func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 	found := confirmed(steps, ended)
 	for _, g := range steps {
@@ -130,7 +130,12 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 			joined.Provisional = false
 			c.Group = &joined
 		}
+		unlock, ok := u.lockUnsaved(ctx, c.Step)
+		if !ok {
+			continue
+		}
 		err := replaceCommit(ctx, u.cfg.Store, g, &c)
+		unlock()
 		if err == nil {
 			u.log.Info("provisional checkpoint is final now", "step", c.Step, "evidence", c.Evidence)
 			u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()

@@ -116,6 +116,7 @@ func scenes(t *testing.T) map[string]scene {
 	maps.Copy(all, scenesOfConflict(t))
 	maps.Copy(all, scenesOfDaemons(t))
 	maps.Copy(all, scenesOfListings(t))
+	maps.Copy(all, scenesOfOverlaps(t))
 	return all
 }
 

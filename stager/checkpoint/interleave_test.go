@@ -29,6 +29,12 @@ type actor struct {
 	fault   fault
 	text    string // what a writer saves in the file "w"
 
+	// overlaps reports that it has goroutines of its own. Then all actors use lanes; see
+	// overlap_test.go.
+	overlaps bool
+	before   func(t *testing.T, b *mem.Backend) // runs in the bubble before all actors; may be nil
+	lanes    *lanes
+
 	ops   int
 	asks  chan string // operations that wait for their turn; closed at the end
 	turn  chan struct{}
@@ -50,6 +56,9 @@ var errCrashed = backends.Errorf(backends.Permission, "", "", "the process was k
 
 // do waits for the actor's turn and executes one operation.
 func (a *actor) do(op, key string, f func() error) error {
+	if a.lanes != nil {
+		return a.lanes.do(a, "", op, key, f)
+	}
 	if a.dead {
 		return errCrashed
 	}
@@ -57,6 +66,11 @@ func (a *actor) do(op, key string, f func() error) error {
 	n := a.ops
 	a.asks <- op + " " + key
 	<-a.turn
+	return a.take(n, op, key, f)
+}
+
+// take executes operation n, with its fault.
+func (a *actor) take(n int, op, key string, f func() error) error {
 	if n == a.faultAt && a.fault == killedBefore {
 		a.dead = true
 		*a.trace = append(*a.trace, fmt.Sprintf("%-9s %-6s %s: killed", a.name, op, key))
@@ -80,7 +94,12 @@ func (a *actor) do(op, key string, f func() error) error {
 // stepped is the destination as one actor sees it.
 type stepped struct {
 	backends.Backend
-	a *actor
+	a doer
+}
+
+// doer executes an operation when its turn comes.
+type doer interface {
+	do(op, key string, f func() error) error
 }
 
 // pageLength is how many objects one request of a listing returns.
@@ -142,7 +161,7 @@ func (s stepped) Create(ctx context.Context, key string, opts backends.CreateOpt
 
 type steppedWriter struct {
 	backends.Writer
-	a   *actor
+	a   doer
 	key string
 }
 
@@ -220,7 +239,19 @@ func explore(t *testing.T, sc scene, preemptions, most, random int) (played int,
 		}
 		defer os.RemoveAll(at)
 		actors, check := sc.actors(at)
-		trace := play(b, actors, choose)
+		var trace []string
+		if slices.ContainsFunc(actors, func(a *actor) bool { return a.overlaps }) {
+			inBubble(t, func(t *testing.T) {
+				for _, a := range actors {
+					if a.before != nil {
+						a.before(t, b)
+					}
+				}
+				trace = playLanes(b, actors, choose)
+			})
+		} else {
+			trace = play(b, actors, choose)
+		}
 		played++
 		if err := check(b); err != nil {
 			return fmt.Sprintf("%s: %v\n%s\n", sc.name, err, strings.Join(trace, "\n"))
@@ -294,6 +325,7 @@ func TestInterleavingsKeepEveryPromise(t *testing.T) {
 func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 	defer func() {
 		weaken.tidyYoung, weaken.sweepYoung, weaken.forgetRefs, weaken.trustListing, weaken.unconditional = false, false, false, false, false
+		weaken.cleanSaved, weaken.unlocked = false, false
 	}()
 	for _, tt := range []struct {
 		scene string
@@ -309,6 +341,9 @@ func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 		{"replacement", &weaken.unconditional, true},
 		{"replacement", &weaken.tidyYoung, true},
 		{"fail", &weaken.unconditional, false},
+		{"overlap, written again", &weaken.cleanSaved, false},
+		{"overlap, written again", &weaken.unlocked, true},
+		{"overlap, unguarded", &weaken.unlocked, false},
 	} {
 		if tt.long && os.Getenv("STAGER_TRIAL") != "full" {
 			continue

@@ -93,6 +93,13 @@ func (j *journal) incomplete() map[string]string {
 	return ids
 }
 
+// abandon discards the entry of key in this process. The next one finds it again.
+func (j *journal) abandon(key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.sent, key)
+}
+
 func (j *journal) note(key, digest string, version backends.Version) {
 	if j != nil {
 		j.add(sentFile{Key: key, Digest: digest, Version: version})

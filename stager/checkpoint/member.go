@@ -245,6 +245,13 @@ func (m *member) busy() bool {
 	return len(m.open) > 0
 }
 
+// saves reports whether a save of a step is open.
+func (m *member) saves(step int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.open, func(a group.Announcement) bool { return a.Step == step })
+}
+
 // register waits until this member is registered, or until it cannot be for now. It returns a
 // *RefusedError if another job uses the destination.
 func (m *member) register(ctx context.Context) error {

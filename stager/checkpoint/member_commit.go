@@ -180,6 +180,11 @@ func (m *member) commit(ctx context.Context, a group.Action) group.Event {
 	if err != nil {
 		return group.Event{Outcome: group.Corrupt, Why: err.Error()}
 	}
+	unlock, err := m.u.lockCommit(ctx, a.Save.Step)
+	if err != nil {
+		return group.Event{Outcome: group.Unavailable}
+	}
+	defer unlock()
 	e := m.put(ctx, a.Key, text, a.Version == "", a.Version)
 	if e.Outcome == group.OK {
 		m.noteCommit(a.Key, text, e.Version)

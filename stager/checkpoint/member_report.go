@@ -203,6 +203,7 @@ func (m *member) safe(r group.Report) {
 	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "directory", dir, "save", r.Save.Number)
 	u.mu.Lock()
 	u.own = append(u.own, dir)
+	m.conclude(r.Save)
 	u.noteSavedLocked(r.Step, r.Provisional)
 	delete(u.failed, unnamed(r.Step))
 	u.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
@@ -228,6 +229,14 @@ func (m *member) safe(r group.Report) {
 	}
 }
 
+// conclude ends a save that is in Uploader.own from now on. follow would do so later, and until then
+// the cleanup would spare the step as one that is being saved.
+func (m *member) conclude(id group.SaveID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = slices.DeleteFunc(slices.Clone(m.open), func(a group.Announcement) bool { return a.View == id.View && a.Save == id.Number })
+}
+
 // removed drops a checkpoint that retention removed before this node saw its COMMIT.
 func (m *member) removed(r group.Report) {
 	u := m.u
@@ -249,11 +258,5 @@ func (m *member) tidy(dir string) {
 	if _, err := u.cfg.Store.PutBytes(m.ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
 		u.log.Warn("cannot write LATEST; restore does not need it", "error", err)
 	}
-	select {
-	case u.shipping <- struct{}{}:
-	case <-m.ctx.Done():
-		return
-	}
-	defer func() { <-u.shipping }()
-	u.retain(m.ctx)
+	u.cleanLater(func(c *cleanup) { c.retain = true })
 }

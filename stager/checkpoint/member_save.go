@@ -166,6 +166,7 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 	p.Restored = save.Round
 	u.mu.Lock()
 	u.uploading, u.lastRate = nil, up.rate()
+	u.notifyLocked()
 	u.mu.Unlock()
 	if err == nil {
 		var text []byte

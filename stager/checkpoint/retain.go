@@ -131,12 +131,23 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 type retention struct {
 	store *backends.Store
 	keep  Keep
-	own   []string            // directories that this process committed, oldest first
-	busy  func(int64) bool    // reports steps that are being uploaded; nil: none
-	read  map[string]readOnce // cache of COMMITs by directory; may be nil
-	nodes bool                // also remove records of former nodes
-	dry   bool
-	log   *slog.Logger
+	// committing reports steps that this process may commit, and that are not in own yet. own
+	// returns the directories that it has committed, oldest first. nil: none.
+	committing func(int64) bool
+	own        func() []string
+	busy       func(int64) bool // reports steps whose data stays; nil: none
+	// lock excludes other changes of a step's COMMIT. It fails if the step is being saved. nil:
+	// there are none.
+	lock func(ctx context.Context, step int64) (unlock func(), ok bool)
+	// urgent is for the requests that are made with the lock held, which must not give way to an upload
+	// that waits for it; nil: store.
+	urgent *backends.Store
+	kept   func(steps []good)  // is called with the steps that are kept, newest first; may be nil
+	width  int                 // removals at once; 0: as the store allows
+	read   map[string]readOnce // cache of COMMITs by directory; may be nil
+	nodes  bool                // also remove records of former nodes
+	dry    bool
+	log    *slog.Logger
 
 	ids       map[string]bool // uploads that nobody else resumes; see sweepOrphans
 	abandoned time.Duration
@@ -147,7 +158,6 @@ type retention struct {
 	finished  finished
 
 	removed []Pruned
-	left    []good // steps that are kept, newest first
 }
 
 // readOnce is a COMMIT with the version that was read.
@@ -246,7 +256,9 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 			return newest, err
 		}
 	}
-	r.left = s.good
+	if r.kept != nil {
+		r.kept(s.good)
+	}
 	if s.later {
 		r.log.Warn("a step was committed by a later version of stager, keeping all data that it may need")
 		return newest, nil
@@ -281,9 +293,21 @@ func (r *retention) removing(what, done string) string {
 // removeCommit removes the COMMIT of a step, unless it was replaced since the listing. It reports
 // whether the step is removed.
 func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (bool, error) {
+	store := r.store
+	if r.lock != nil {
+		unlock, ok := r.lock(ctx, l.step)
+		if !ok {
+			return false, ctx.Err()
+		}
+		defer unlock()
+		store = r.urgent
+		if slices.Contains(r.lastOwn(), l.dir) { // committed since the listing
+			return false, nil
+		}
+	}
 	r.log.Info(r.removing("an older step", "removed"), "step", l.dir)
 	if !r.dry {
-		now, err := r.store.Stat(ctx, l.dir+"/"+commitKey)
+		now, err := store.Stat(ctx, l.dir+"/"+commitKey)
 		switch {
 		case backends.KindOf(err) == backends.NotExist:
 			return true, nil // another retention removed it, and removes the rest
@@ -293,7 +317,7 @@ func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (
 			r.log.Info("step was committed again in the meantime, keeping it", "step", l.dir)
 			return false, nil
 		}
-		if err := r.store.Delete(ctx, l.dir+"/"+commitKey); err != nil {
+		if err := store.Delete(ctx, l.dir+"/"+commitKey); err != nil {
 			return false, err
 		}
 	}
@@ -313,7 +337,12 @@ func (r *retention) going(s storeListing) map[string]bool {
 	sortByCommit(byCommit, func(g good) *commitOrder { return g.order() })
 	stay := r.keep.choose(byCommit)
 	maps.Copy(stay, Keep{Last: 1}.choose(s.good)) // after a rollback, the highest numbers belong to the abandoned run
-	for _, dir := range r.own[max(0, len(r.own)-r.keep.Last):] {
+	if r.committing != nil {                      // asked before own, because a step moves from one to the other
+		for _, l := range s.steps {
+			stay[l.dir] = stay[l.dir] || r.committing(l.step)
+		}
+	}
+	for _, dir := range r.lastOwn() {
 		stay[dir] = true
 	}
 	for _, l := range s.steps {
@@ -328,13 +357,22 @@ func (r *retention) going(s storeListing) map[string]bool {
 	return going
 }
 
+// lastOwn returns the last steps that this process committed, which stay.
+func (r *retention) lastOwn() []string {
+	if r.own == nil {
+		return nil
+	}
+	own := r.own()
+	return own[max(0, len(own)-r.keep.Last):]
+}
+
 // remove removes objects, several at once.
 func (r *retention) remove(ctx context.Context, keys ...string) error {
 	if r.dry {
 		return nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel(r.store, 0))
+	g.SetLimit(parallel(r.store, r.width))
 	for _, key := range keys {
 		g.Go(func() error { return r.store.Delete(gctx, key) })
 	}

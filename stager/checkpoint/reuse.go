@@ -21,15 +21,17 @@ type earlier struct {
 	files   map[string]File  // this node's files that are in the store, by path
 }
 
-// earlier returns the newest valid step except the one in dir. Reuse is an optimization, so no
-// failure here is an error. A single node lists the store. One of several nodes uses recall,
-// because the listings of all nodes would be too many.
+// earlier returns the last step that recall knows, except the one in dir. If it knows none, a
+// single node lists the store and takes the newest valid step. The listings of several nodes would
+// be too many. Reuse is an optimization, so no failure here is an error.
 func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 	if s.recall != nil {
 		if e := s.recall(ctx); e != nil && e.dir != dir {
 			return s.reusable(ctx, *e)
 		}
-		return nil
+		if s.nodes > 1 {
+			return nil
+		}
 	}
 	steps, err := listSteps(ctx, s.store)
 	if err != nil {

@@ -191,7 +191,7 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	when := u.cfg.When
 	final := when.Change || when.Exit || when.Success && exit.Success || when.Failure && !exit.Success
 	retry := firstRetry / 5
-	reported, quiet := false, time.Duration(0)
+	reported, quiet, cleaning, finals := false, time.Duration(0), time.Time{}, 0
 	for {
 		for range 2 { // the second confirms the order of what the first found
 			if err := u.scan(exit.Gone && exit.Success); err != nil {
@@ -215,8 +215,12 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 			retry = min(2*retry, longestRetry)
 		} else if wait = u.unsettled(); !final || wait == 0 {
 			if wait = u.linger(&quiet); !final || wait == 0 {
-				if exit.Gone && exit.Success && u.member == nil && u.cfg.Mode == ModeCheckpoint {
+				if own := len(u.ownDirs()); own != finals && exit.Gone && exit.Success && u.member == nil && u.cfg.Mode == ModeCheckpoint {
+					finals = own
 					u.becomeFinal(ctx)
+				}
+				if u.waitsForCleanup(ctx, exit, &cleaning) {
+					continue
 				}
 				return u.unsaved(nil, final)
 			}

@@ -53,9 +53,12 @@ type shipper struct {
 	moved    func(n int64) // receives byte counts during reading; negative for bytes that must be sent again
 	// own holds the ids of uploads that no other process resumes; may be nil.
 	own map[string]bool
-	// recall returns the last committed step that a node of several knows, or nil. With a single
-	// node, recall is nil.
+	// recall returns the last committed step that this process knows, or nil; may be nil.
 	recall func(ctx context.Context) *earlier
+	// lock excludes other changes of a step's COMMIT by this process; nil: there are none.
+	lock func(ctx context.Context, step int64) (unlock func(), err error)
+	// leave receives what is to be removed later; nil: it is removed at once.
+	leave func(leftover)
 }
 
 // uploadJob is a checkpoint to upload.

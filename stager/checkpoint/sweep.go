@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bufio"
 	"context"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -137,30 +138,46 @@ func (u *Uploader) noteIDLocked(id string) {
 	}
 }
 
-// sweepOnce sweeps the whole destination, once per process, when nothing else is to do.
-// Afterwards it keeps only the ids of snapshots that wait to be sent.
-func (u *Uploader) sweepOnce(ctx context.Context) {
+// sweepLater lets the cleanup sweep the whole destination, once per process, when nothing else is
+// to do. The caller must hold the shipping token.
+func (u *Uploader) sweepLater() {
 	u.mu.Lock()
-	swept, ids := u.swept, u.idsLocked()
+	over := u.swept || u.sweepsBlind
 	u.mu.Unlock()
-	if swept {
+	if over {
 		return
 	}
 	u.openUploads()
-	for _, id := range u.uploads.ids(u.mirrorsLater) {
+	ids := u.uploads.abandon(u.mirrorsLater)
+	u.cleanLater(func(c *cleanup) { c.sweep, c.mirrored = true, append(c.mirrored, ids...) })
+}
+
+// sweepOnce sweeps the whole destination. Afterwards it keeps only the ids that were added since,
+// and those of snapshots that wait to be sent.
+func (u *Uploader) sweepOnce(ctx context.Context) {
+	u.mu.Lock()
+	known := u.idsLocked()
+	ids := maps.Clone(known)
+	for _, id := range u.cleanup.mirrored {
 		ids[id] = true
 	}
+	u.mu.Unlock()
 	if !u.sweepOrphans(ctx, u.retention(ids), "") {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.swept = true
+	u.swept, u.cleanup.mirrored = true, nil
 	former := u.ids
 	u.ids = make(map[string]bool)
 	if err := u.root.Remove(uploadsName); err != nil {
 		u.ids = former
 		return
+	}
+	for id := range former {
+		if !known[id] {
+			u.noteIDLocked(id)
+		}
 	}
 	for _, snap := range u.snaps {
 		u.noteIDLocked(snap.ID)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,9 @@ func (u *Uploader) Sync(ctx context.Context) error {
 	if err := u.scan(false); err != nil {
 		return u.note(err)
 	}
-	return u.send(ctx, false)
+	err := u.send(ctx, false)
+	u.cleaned(ctx)
+	return err
 }
 
 // note records an error for the Status.
@@ -64,8 +65,9 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 		err = u.mirror(ctx, final)
 	}
 	if err == nil && !final {
-		u.sweepOnce(ctx)
+		u.sweepLater()
 	}
+	u.cleanLater(func(c *cleanup) { c.drop = true })
 	if err == nil && interval {
 		u.mu.Lock()
 		u.lastSent = time.Now()
@@ -103,6 +105,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.mu.Lock()
 	u.uploading = nil
 	u.lastRate = up.rate()
+	u.notifyLocked()
 	u.mu.Unlock()
 	if err != nil {
 		return u.shipFailed(snap, err)
@@ -113,6 +116,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
 	u.own = append(u.own, dir)
+	u.last = &earlier{dir: dir, commit: commit}
 	if !snap.Complete.Before(u.upTo) {
 		u.upTo = snap.Complete
 		u.committed = StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional}
@@ -129,7 +133,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	rate := u.lastRate
 	u.mu.Unlock()
 	u.keepPace(pace{snap.Step, up.total, rate})
-	u.retain(ctx)
+	u.cleanLater(func(c *cleanup) { c.retain = true })
 	return nil
 }
 
@@ -157,11 +161,13 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	sent := u.snapshots.journal(snap)
 	defer sent.close()
 	u.mu.Lock()
-	ids := u.ownLocked()
+	ids, last := u.ownLocked(), u.last
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
 		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node,
+		recall: func(context.Context) *earlier { return last }, lock: u.lockCommit,
+		leave: func(l leftover) { u.cleanLater(func(c *cleanup) { c.left = append(c.left, l) }) },
 	}
 	return s.ship(ctx, uploadJob{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
@@ -228,48 +234,4 @@ func (u *Uploader) leaveLocked(snap *snapshot) {
 		delete(u.snaps, snap.Step)
 	}
 	u.notifyLocked()
-}
-
-// retain removes old steps and the orphans of killed uploads. After an error, the next commit
-// retries it.
-func (u *Uploader) retain(ctx context.Context) {
-	u.mu.Lock()
-	own, ids := u.own, u.idsLocked()
-	u.mu.Unlock()
-	if u.member != nil {
-		ids = nil // another node may commit what this one sent
-	}
-	r := u.retention(ids)
-	r.keep, r.own, r.read = u.cfg.Keep, own, u.read
-	if r.nodes = time.Since(u.nodesSwept) >= sweepNodesEvery; r.nodes {
-		u.nodesSwept = time.Now()
-	}
-	newest, err := r.apply(ctx)
-	if err != nil {
-		u.log.Warn("cannot remove older steps now", "error", err)
-		return
-	}
-	u.finalize(ctx, slices.DeleteFunc(r.left, func(g good) bool { return r.busy(g.commit.Step) }), false)
-	u.sweepOrphans(ctx, r, "step-")
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if newest > u.committed.Step && u.upTo.IsZero() {
-		u.committed = StepTime{Step: newest}
-	}
-}
-
-// cleanupRetryFor is how long a request of retention and sweeps is tried again. The next checkpoint
-// waits meanwhile, and the next commit repeats what failed.
-const cleanupRetryFor = 5 * time.Second
-
-// retention returns a retention that skips steps with a pending snapshot.
-func (u *Uploader) retention(ids map[string]bool) *retention {
-	return &retention{
-		store: u.cfg.Store.Impatient(cleanupRetryFor), ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
-		busy: func(step int64) bool {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			return u.snaps[step] != nil
-		},
-	}
 }

@@ -108,6 +108,10 @@ type Uploader struct {
 	ending    atomic.Bool       // Drain was called: uploads have the highest priority
 	holding   atomic.Int64      // nanoseconds that the current or last scan spent on links and snapshots
 
+	cleans     *backends.Store     // the destination, for the cleanup
+	read       map[string]readOnce // COMMITs; used by the cleanup alone
+	nodesSwept time.Time           // last sweep of records of former nodes; used by the cleanup alone
+
 	rescan chan struct{} // signals Run that a checkpoint waits for another scan
 
 	mu          sync.Mutex                 // guards the fields below
@@ -137,8 +141,9 @@ type Uploader struct {
 	before      Cursors                    // input positions during the last scan
 	polls       bool                       // no events for new names
 	swept       bool                       // the destination was swept for orphans
-	read        map[string]readOnce        // COMMITs; guarded by the shipping token
-	nodesSwept  time.Time                  // last sweep of records of former nodes; guarded by the shipping token
+	cleanup     cleanup
+	locks       stepLocks
+	last        *earlier // the last COMMIT that this process wrote; nil: none, or several nodes
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // time between the newest and the one before; 0: it is the first
@@ -224,10 +229,11 @@ func New(cfg Config) (*Uploader, error) {
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
-		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
+		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce), locks: make(stepLocks),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
+	u.cleans = cfg.Store.Impatient(cleanupRetryFor)
 	u.snapshots = &snapshotDir{root, root.Link, cloneFile, freeSpace, u.log}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
@@ -403,6 +409,7 @@ func (u *Uploader) Close() error {
 	if u.member != nil {
 		u.member.close()
 	}
+	u.endCleanup()
 	u.ledger.close()
 	u.uploads.close()
 	var err error

@@ -141,11 +141,12 @@ func (l *uploadLog) tidy(ctx context.Context) {
 	l.written = false
 }
 
-// ids returns the IDs of local uploads for whose keys pending returns false. Nobody resumes
-// these.
-func (l *uploadLog) ids(pending func(key string) bool) (ids []string) {
+// abandon returns the IDs of local uploads for whose keys pending returns false. This process does
+// not resume them any more.
+func (l *uploadLog) abandon(pending func(key string) bool) (ids []string) {
 	for key, id := range l.local.incomplete() {
 		if !pending(key) {
+			l.local.abandon(key)
 			ids = append(ids, id)
 		}
 	}

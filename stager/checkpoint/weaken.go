@@ -10,4 +10,6 @@ var weaken struct {
 	sweepYoung    bool // retention removes other uploads, however young
 	forgetRefs    bool // retention does not read the records of uploads in progress
 	trustListing  bool // restore trusts its first listing
+	cleanSaved    bool // the cleanup does not spare what this process is saving
+	unlocked      bool // the cleanup and the sender change a COMMIT at the same time
 }
