@@ -96,7 +96,7 @@ func (u *Uploader) clean(ctx context.Context, ended chan<- struct{}) {
 		}
 		if ctx.Err() != nil { // for endCleanup
 			u.mu.Lock()
-			c.retain, c.sweep = retain, sweep
+			c.retain, c.sweep = c.retain || retain, c.sweep || sweep
 			u.mu.Unlock()
 		}
 	}
@@ -201,6 +201,11 @@ func (u *Uploader) retain(ctx context.Context) {
 	}
 	r := u.retention(ids)
 	r.keep, r.own, r.committing, r.read = u.cfg.Keep, u.ownDirs, u.commits, u.read
+	spared, busy := make(map[int64]bool), r.busy
+	r.busy = func(step int64) bool {
+		spared[step] = spared[step] || busy(step)
+		return spared[step]
+	}
 	r.kept = func(steps []good) {
 		u.finalize(ctx, slices.DeleteFunc(slices.Clone(steps), func(g good) bool { return r.busy(g.commit.Step) }), false)
 	}
@@ -223,7 +228,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.cleanup.left = slices.DeleteFunc(u.cleanup.left, func(l leftover) bool {
-		return l.commit != nil && slices.Contains(left, l) && !u.savesLocked(l.step)
+		return l.commit != nil && slices.Contains(left, l) && !spared[l.step]
 	})
 	if newest > u.committed.Step && u.upTo.IsZero() {
 		u.committed = StepTime{Step: newest}

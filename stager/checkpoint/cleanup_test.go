@@ -331,3 +331,64 @@ func ahead(t *testing.T, b *mem.Backend, step int64) {
 	}
 	b.Put(stepDir(step, 0)+"/"+commitKey, text)
 }
+
+// gated is a store whose listings and sweeps wait.
+type gated struct {
+	*mem.Backend
+	list, sweep func()
+}
+
+func (b *gated) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	b.list()
+	return b.Backend.List(ctx, prefix)
+}
+
+func (b *gated) Sweep(context.Context, string, func(backends.Orphan) bool) error {
+	b.sweep()
+	return nil
+}
+
+// A step was written again and again. What the second writing replaced was spared by the cleanup,
+// because the third was being saved, and nothing removed it when that had ended.
+func TestCleanupRemovesAllThatWasReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		store := &gated{b, func() {}, func() {}}
+		u.cleans = newStore(store)
+		again := func(name string) {
+			t.Helper()
+			write(t, filepath.Join(dir, "step-2"), map[string]string{name: "again"})
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-2", Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send := func() {
+			t.Helper()
+			if err := u.send(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		saveNow(t, u, 2)
+		send()
+		u.cleaned(t.Context()) // from now on only what was replaced says that the upload is over
+		held, swept, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		store.list = func() { <-held }
+		store.sweep = sync.OnceFunc(func() {
+			close(swept)
+			<-sent
+		})
+		again("second")
+		send()
+		again("third")
+		close(held)
+		<-swept
+		send()
+		close(sent)
+		u.cleaned(t.Context())
+		committed(t, b, 2)
+		if got := unreferenced(t, b); len(got) > 0 {
+			t.Errorf("got %v, want nothing but the last writing", got)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
@@ -112,4 +113,66 @@ func TestGracePeriodTooShortIsReported(t *testing.T) {
 		_, files := restoreNewest(t, b)
 		equal(t, "restored", files, large("2"))
 	})
+}
+
+// A checkpoint that fits into the burst of the bandwidth limit is fast. The forecast for the next
+// one, which is larger, was that it should be safe in time, and it was lost.
+func TestForecastKnowsBandwidthLimit(t *testing.T) {
+	const large = 4 << 20
+	for _, tt := range []struct {
+		name   string
+		limit  rate.Limit
+		first  int // bytes of the first checkpoint; 0: there is none
+		frozen bool
+		want   string
+	}{
+		{"too low", 64 << 10, 128 << 10, false, "would be lost"},
+		{"too low for the first", 64 << 10, 0, false, "would be lost"},
+		{"high enough", 1 << 20, 128 << 10, false, "should be safe in time"},
+		{"unlimited", rate.Inf, 128 << 10, false, "should be safe in time"},
+		{"too low, but most is there", 64 << 10, large, true, "should be safe in time"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dir := mem.New(), t.TempDir()
+				slow := &hooked{Backend: b, onCreate: func(string) { time.Sleep(10 * time.Millisecond) }}
+				var log bytes.Buffer
+				u := newUploader(t, dir, slow, func(c *Config) {
+					c.Log = slog.New(slog.NewTextHandler(&log, nil))
+					c.Store = backends.NewStore(slow, "mem://test", backends.Options{Bandwidth: rate.NewLimiter(tt.limit, 256<<10)})
+				})
+				save := func(step int64, bytes int) {
+					name := fmt.Sprint("step-", step)
+					text := name
+					if tt.frozen {
+						text = "frozen"
+					}
+					write(t, filepath.Join(dir, name), map[string]string{"w": strings.Repeat(text, bytes/len(text)), "step": name})
+					if _, err := u.Commit(t.Context(), CommitRequest{Path: name, Step: -1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tt.first > 0 {
+					save(1, tt.first)
+					pass(t, u)
+				}
+				if tt.frozen { // the second is the first that need not be sent
+					save(2, large)
+					pass(t, u)
+				}
+				save(3, large)
+				log.Reset()
+				within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				err := u.Drain(within, Exit{Gone: true})
+				if lost := tt.want == "would be lost"; (err != nil) != lost {
+					t.Errorf("the drain ends with %v, want an error: %t", err, lost)
+				}
+				first, _, _ := strings.Cut(log.String()[strings.Index(log.String(), "the newest checkpoint"):], "\n")
+				if !strings.Contains(first, tt.want) {
+					t.Errorf("got %s, want that it %s", first, tt.want)
+				}
+			})
+		})
+	}
 }

@@ -165,14 +165,14 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 	p, err := m.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
 	p.Restored = save.Round
 	u.mu.Lock()
-	u.uploading, u.lastRate = nil, up.rate()
+	u.uploading, u.lastPace = nil, up.pace()
 	u.notifyLocked()
 	u.mu.Unlock()
 	if err == nil {
 		var text []byte
 		if text, err = json.Marshal(p); err == nil {
 			m.noteBrought(local, snap.print)
-			u.keepPace(pace{snap.Step, up.total, up.rate()})
+			u.keepPace(up.pace())
 			return group.Event{Outcome: group.OK, Body: text}
 		}
 	}
@@ -208,7 +208,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 		return part{}, &unholdableError{err}
 	}
 	s := &shipper{
-		store: u.cfg.Store, stager: u.cfg.Stager, log: u.log, moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
+		store: u.cfg.Store, stager: u.cfg.Stager, log: u.log, moved: func(n int64) { up.done.Add(n) }, reused: func(n int64) { up.reused.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
 		recall: m.recall,
 	}
 	return s.deliver(ctx, uploadJob{

@@ -51,6 +51,7 @@ type shipper struct {
 	stager   string
 	log      *slog.Logger
 	moved    func(n int64) // receives byte counts during reading; negative for bytes that must be sent again
+	reused   func(n int64) // receives byte counts of files that an earlier step has; may be nil
 	// own holds the ids of uploads that no other process resumes; may be nil.
 	own map[string]bool
 	// recall returns the last committed step that this process knows, or nil; may be nil.
@@ -116,6 +117,9 @@ func (s *shipper) send(ctx context.Context, c uploadJob, prefix string, before *
 			} else if same {
 				digest, at = old.Digest, old.At
 				s.moved(f.Size)
+				if s.reused != nil {
+					s.reused(f.Size)
+				}
 			} else if digest, err = s.sendFile(gctx, c, f, key); err != nil {
 				return err
 			}

@@ -156,18 +156,22 @@ func (u *Uploader) sweepLater() {
 // and those of snapshots that wait to be sent.
 func (u *Uploader) sweepOnce(ctx context.Context) {
 	u.mu.Lock()
-	known := u.idsLocked()
+	known, mirrored := u.idsLocked(), len(u.cleanup.mirrored)
 	ids := maps.Clone(known)
 	for _, id := range u.cleanup.mirrored {
 		ids[id] = true
 	}
+	again := u.swept && mirrored == 0
 	u.mu.Unlock()
+	if again {
+		return
+	}
 	if !u.sweepOrphans(ctx, u.retention(ids), "") {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.swept, u.cleanup.mirrored = true, nil
+	u.swept, u.cleanup.mirrored = true, u.cleanup.mirrored[mirrored:]
 	former := u.ids
 	u.ids = make(map[string]bool)
 	if err := u.root.Remove(uploadsName); err != nil {

@@ -104,7 +104,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	commit, dir, err := u.shipSnapshot(ctx, up)
 	u.mu.Lock()
 	u.uploading = nil
-	u.lastRate = up.rate()
+	u.lastPace = up.pace()
 	u.notifyLocked()
 	u.mu.Unlock()
 	if err != nil {
@@ -130,9 +130,9 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.shipped[snap.Name] = done
 	u.rememberLocked()
 	u.leaveLocked(snap)
-	rate := u.lastRate
+	pace := u.lastPace
 	u.mu.Unlock()
-	u.keepPace(pace{snap.Step, up.total, rate})
+	u.keepPace(pace)
 	u.cleanLater(func(c *cleanup) { c.retain = true })
 	return nil
 }
@@ -165,7 +165,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
-		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node,
+		moved: func(n int64) { up.done.Add(n) }, reused: func(n int64) { up.reused.Add(n) }, node: u.cfg.Node,
 		recall: func(context.Context) *earlier { return last }, lock: u.lockCommit,
 		leave: func(l leftover) { u.cleanLater(func(c *cleanup) { c.left = append(c.left, l) }) },
 	}

@@ -154,7 +154,7 @@ type Uploader struct {
 	appeared    map[string]newName
 	blind       bool
 	lastSent    time.Time // start of the current Interval
-	lastRate    float64   // bytes per second of the last upload; 0 before the first
+	lastPace    pace      // of the last upload; zero before the first
 	lastError   string
 	changed     chan struct{} // closed and replaced when the result of any step changes
 }
@@ -191,9 +191,13 @@ type upload struct {
 	snap   *snapshot
 	total  int64
 	done   atomic.Int64
+	reused atomic.Int64 // bytes of done that an earlier step has
 	start  time.Time
 	cancel context.CancelFunc
 }
+
+// pace returns how the upload went.
+func (u *upload) pace() pace { return pace{u.snap.Step, u.total, u.rate(), u.reused.Load()} }
 
 func (u *upload) rate() float64 {
 	if took := time.Since(u.start).Seconds(); took > 0 {
