@@ -18,8 +18,10 @@ import (
 //
 //   - It removes neither the COMMIT nor data of a step that this process is saving, which includes
 //     the time between the COMMIT and its entry in Uploader.own; see savesLocked.
-//   - The ids of its uploads are those known when it began. None of them is used again once its
-//     snapshot is gone, and while it exists, the step is being saved.
+//   - The ids of its uploads that are over are those known when it began, without the ones that may
+//     still be committed. None of them is used again once its snapshot is gone. An upload that is
+//     committed meanwhile may be replaced meanwhile, and a later step may refer to its data: what was
+//     listed before says nothing about it.
 //   - Both change the COMMIT of a step only with that step's lock; see lockCommit.
 
 const (
@@ -194,7 +196,7 @@ func (u *Uploader) yieldToUpload(ctx context.Context) error {
 // retries it.
 func (u *Uploader) retain(ctx context.Context) {
 	u.mu.Lock()
-	ids, left := u.idsLocked(), slices.Clone(u.cleanup.left)
+	ids, left := u.overLocked(), slices.Clone(u.cleanup.left)
 	u.mu.Unlock()
 	if u.member != nil {
 		ids = nil // another node may commit what this one sent
@@ -246,6 +248,17 @@ func (u *Uploader) retention(ids map[string]bool) *retention {
 		},
 		lock: u.lockUnsaved, width: u.cleanupParallel(),
 	}
+}
+
+// overLocked returns the ids of this directory's uploads that will not be committed any more, or are.
+func (u *Uploader) overLocked() map[string]bool {
+	ids := u.idsLocked()
+	for _, snap := range u.snaps {
+		if !weaken.cleanHeld {
+			delete(ids, snap.ID)
+		}
+	}
+	return ids
 }
 
 // ownDirs returns the directories that this process committed, oldest first.

@@ -392,3 +392,69 @@ func TestCleanupRemovesAllThatWasReplaced(t *testing.T) {
 		}
 	})
 }
+
+// The cleanup listed an upload that was being sent. Until it came to it, the upload was committed,
+// another step referred to its data, and the trainer wrote the first step again. The cleanup took the
+// data for that of an upload which is over, and the other step was not whole.
+func TestCleanupSparesUploadThatIsReplacedMeanwhile(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		weaken.cleanHeld = held
+		defer func() { weaken.cleanHeld = false }()
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			listed, removing, removed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			begun := sync.OnceFunc(func() { close(removing) })
+			uploaded := sync.OnceFunc(func() {
+				close(listed)
+				<-removing
+			})
+			sender := &hooked{Backend: b, onCreate: func(key string) {
+				if key == stepDir(2, 0)+"/"+commitKey {
+					uploaded()
+				}
+			}}
+			u := newUploader(t, dir, sender, nil)
+			save := func(step int64, base, w string) {
+				t.Helper()
+				name := fmt.Sprint("step-", step)
+				write(t, filepath.Join(dir, name), map[string]string{"base": base, "w": w})
+				if _, err := u.Commit(t.Context(), CommitRequest{Path: name, Step: -1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send := func() {
+				t.Helper()
+				if err := u.send(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			save(5, "frozen", "five")
+			send()
+			u.cleaned(t.Context())
+			u.cleans = newStore(blocking{
+				b, func(string) { <-listed },
+				func(key string) {
+					if strings.HasPrefix(key, stepDir(5, 0)) {
+						begun()
+						<-removed
+					}
+				},
+			})
+			save(2, "thawed", "two")
+			time.Sleep(time.Second)
+			save(5, "frozen", "again") // sent first; it begins the cleanup
+			send()
+			save(3, "thawed", "three")
+			send()
+			save(2, "frozen", "again")
+			send()
+			close(removed)
+			u.cleaned(t.Context())
+			if !held {
+				committed(t, b, 2, 3, 5)
+			} else if Verify(t.Context(), newStore(b), stepDir(3, 0), func(int64) {}) == nil {
+				t.Error("without the protection, step 3 is whole: the test shows nothing")
+			}
+		})
+	}
+}

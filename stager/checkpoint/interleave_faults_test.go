@@ -55,7 +55,7 @@ func TestInterleavingsFindTheUnconditionalReplacement(t *testing.T) {
 }
 
 // faultScenes are the scenes that are explored with faults.
-var faultScenes = []string{"two writers", "fail", "same", "suffix", "pruner", "daemon", "daemon, reference", "replacement", "overlap", "overlap, written again", "overlap, unguarded"}
+var faultScenes = []string{"two writers", "fail", "same", "suffix", "pruner", "daemon", "daemon, reference", "replacement", "overlap", "overlap, written again", "overlap, unguarded", "overlap, replaced"}
 
 // After faults, a prune that knows that no writer is active removes what they left, and every
 // committed step stays complete.

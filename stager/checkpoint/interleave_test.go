@@ -325,7 +325,7 @@ func TestInterleavingsKeepEveryPromise(t *testing.T) {
 func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 	defer func() {
 		weaken.tidyYoung, weaken.sweepYoung, weaken.forgetRefs, weaken.trustListing, weaken.unconditional = false, false, false, false, false
-		weaken.cleanSaved, weaken.unlocked = false, false
+		weaken.cleanSaved, weaken.cleanHeld, weaken.unlocked = false, false, false
 	}()
 	for _, tt := range []struct {
 		scene string
@@ -343,6 +343,7 @@ func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 		{"fail", &weaken.unconditional, false},
 		{"overlap, written again", &weaken.cleanSaved, false},
 		{"overlap, written again", &weaken.unlocked, true},
+		{"overlap, replaced", &weaken.cleanHeld, false},
 		{"overlap, unguarded", &weaken.unlocked, false},
 	} {
 		if tt.long && os.Getenv("STAGER_TRIAL") != "full" {

@@ -156,7 +156,10 @@ func busyDaemon(t *testing.T, dir string, guarded bool, cfg Config, checkpoints 
 			if !c.quiet {
 				write(t, filepath.Join(cfg.Dir, c.name), map[string]string{markerName: ""})
 			}
-			err = errors.Join(err, u.scan(false))
+			if err = errors.Join(err, u.scan(false)); c.later {
+				time.Sleep(time.Second)
+				continue
+			}
 			if c.quiet {
 				time.Sleep(u.cfg.QuietPeriod)
 				err = errors.Join(err, u.scan(false))
@@ -183,6 +186,23 @@ type saves struct {
 	step  int64
 	files map[string]string
 	quiet bool // nothing says that it is complete
+	later bool // it is sent with the next one
+}
+
+func save(step int64, files map[string]string) saves {
+	return saves{name: fmt.Sprint("step-", step), step: step, files: files}
+}
+
+func quiet(step int64, files map[string]string) saves {
+	s := save(step, files)
+	s.quiet = true
+	return s
+}
+
+func later(step int64, files map[string]string) saves {
+	s := save(step, files)
+	s.later = true
+	return s
 }
 
 // store2 returns the store below a stepped one.
@@ -228,21 +248,24 @@ func scenesOfOverlaps(t *testing.T) map[string]scene {
 	one := Config{Keep: Keep{Last: 1}}
 	all := map[string]scene{
 		"overlap": overlap("a cleanup beside the sending of the next steps", before, true, one, []int64{4},
-			saves{"step-2", 2, files("two"), false}, saves{"step-3", 3, files("three"), false}, saves{"step-4", 4, files("four"), false}),
+			save(2, files("two")), save(3, files("three")), save(4, files("four"))),
 		"overlap, written again": overlap("a cleanup that removes a step which is written again", before, true, one, []int64{2, 3},
-			saves{"step-2", 2, files("two"), false}, saves{"step-3", 3, files("three"), false}, saves{"step-2", 2, files("again"), false}),
+			save(2, files("two")), save(3, files("three")), save(2, files("again"))),
 		"overlap, unguarded": overlap("the same in a store without conditional writes", nothing, false, one, []int64{2, 3},
-			saves{"step-2", 2, files("two"), false}, saves{"step-3", 3, files("three"), false}, saves{"step-2", 2, files("again"), false}),
+			save(2, files("two")), save(3, files("three")), save(2, files("again"))),
 		"overlap, clock": overlap("a cleanup of a process whose clock is behind, after a rollback", func(t *testing.T, b *mem.Backend) { ahead(t, b, 9) }, true, one, []int64{3, 9},
-			saves{"step-7", 7, files("seven"), false}, saves{"step-5", 5, files("five"), false}, saves{"step-3", 3, files("three"), false}),
+			save(7, files("seven")), save(5, files("five")), save(3, files("three"))),
 		"overlap, provisional": overlap("a cleanup that makes a step final which is written again, without conditional writes", nothing, false, Config{}, []int64{2, 3},
-			saves{"step-2", 2, files("two"), true}, saves{"step-3", 3, files("three"), true}, saves{"step-2", 2, files("again"), false}),
+			quiet(2, files("two")), quiet(3, files("three")), save(2, files("again"))),
+		"overlap, replaced": overlap("a cleanup that lists an upload which is committed, referred to and replaced before it removes", nothing, true, Config{}, []int64{2, 3, 5},
+			save(5, files("five")), later(2, map[string]string{"base": "thawed"}),
+			save(5, files("five again")), save(3, map[string]string{"base": "thawed"}), save(2, files("again"))),
 	}
 	all["overlap, reference"] = scene{
 		"a writer that refers to a step which the cleanup of a daemon removes, while the daemon sends another one", nothing,
 		func(dir string) ([]*actor, func(*mem.Backend) error) {
 			a := refers()
-			d := busyDaemon(t, dir, true, one, saves{"step-8", 8, map[string]string{"w": "eight"}, false}, saves{"step-9", 9, map[string]string{"w": "nine"}, false})
+			d := busyDaemon(t, dir, true, one, save(8, map[string]string{"w": "eight"}), save(9, map[string]string{"w": "nine"}))
 			d.before = before
 			return []*actor{a, d}, func(m *mem.Backend) error {
 				return wrong(m, succeeded(map[*actor]int64{d: 9})...)

@@ -11,5 +11,6 @@ var weaken struct {
 	forgetRefs    bool // retention does not read the records of uploads in progress
 	trustListing  bool // restore trusts its first listing
 	cleanSaved    bool // the cleanup does not spare what this process is saving
+	cleanHeld     bool // the cleanup takes uploads that may still be committed for over
 	unlocked      bool // the cleanup and the sender change a COMMIT at the same time
 }
