@@ -17,6 +17,10 @@ IMAGE ?= localhost/stager:dev
 # pods use it, unless --image is set.
 REPOSITORY ?=
 
+# Where the files of a release will be, such as https://example.com/stager. Krew downloads the
+# kubectl plugin from there.
+URL ?=
+
 # Whom the packages of a release name, such as Ada <ada@example.com>.
 MAINTAINER ?=
 
@@ -45,7 +49,7 @@ image: build ## make bin/stager-image.tar, the release image, without a containe
 	go run -C e2e ./cmd/mkimage -o '$(CURDIR)/bin/stager-image.tar' -t '$(IMAGE)' '$(CURDIR)/bin/stager'
 
 release: ## make bin/release, all files of a release: make release VERSION=0.1.0
-	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' -repository '$(REPOSITORY)' -maintainer '$(MAINTAINER)'
+	go run -C e2e ./cmd/release -o '$(CURDIR)/bin/release' -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' -repository '$(REPOSITORY)' -url '$(URL)' -maintainer '$(MAINTAINER)'
 
 reference: ## write the pages of docs that are generated from the code
 	go run -C e2e ./cmd/reference

@@ -26,7 +26,11 @@ func (r *release) packageVersion() string { return strings.Replace(r.Version, "-
 
 // installed returns the files of a package. Debian and Red Hat differ in where zsh finds completions.
 func (r *release) installed(binary []byte, zsh string) []image.File {
-	files := []image.File{{Path: "usr/bin/stager", Mode: 0o755, Body: binary}}
+	files := []image.File{
+		{Path: "usr/bin/stager", Mode: 0o755, Body: binary},
+		{Path: "usr/bin/kubectl-stager", Mode: 0o777, Link: "stager"},
+		{Path: "usr/bin/kubectl_complete-stager", Mode: 0o777, Link: "stager"},
+	}
 	for _, c := range []struct{ shell, path string }{
 		{"bash", "usr/share/bash-completion/completions/stager"},
 		{"fish", "usr/share/fish/vendor_completions.d/stager.fish"},
@@ -47,6 +51,9 @@ func (r *release) deb(arch string, binary []byte) error {
 	var sums strings.Builder
 	size := 0
 	for _, f := range files {
+		if f.Link != "" {
+			continue
+		}
 		fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.Body), f.Path) // what dpkg --verify compares
 		size += len(f.Body)
 	}
@@ -91,7 +98,11 @@ func (r *release) rpm(arch string, binary []byte) error {
 		return err
 	}
 	for _, f := range files {
-		p.AddFile(rpmpack.RPMFile{Name: "/" + f.Path, Body: f.Body, Mode: uint(0o100000 | f.Mode), Owner: "root", Group: "root", MTime: uint32(r.Date.Unix())})
+		body, kind := f.Body, int64(0o100000) // a regular file
+		if f.Link != "" {
+			body, kind = []byte(f.Link), 0o120000
+		}
+		p.AddFile(rpmpack.RPMFile{Name: "/" + f.Path, Body: body, Mode: uint(kind | f.Mode), Owner: "root", Group: "root", MTime: uint32(r.Date.Unix())})
 	}
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {

@@ -26,6 +26,7 @@ func TestDebHoldsTheBinaryAndItsLicenses(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	checkBinary(t, filepath.Join(root, "usr/bin/stager"))
+	checkPlugin(t, filepath.Join(root, "usr/bin"))
 	checkInstalled(t, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(root, name)) }, "vendor-completions", "usr/share/doc/stager/copyright")
 	fields, err := exec.Command("dpkg-deb", "-f", deb, "Package", "Version", "Architecture", "Maintainer").Output()
 	if want := "Package: stager\nVersion: " + version + "\nArchitecture: " + runtime.GOARCH + "\nMaintainer: " + maintainer + "\n"; err != nil || string(fields) != want {
@@ -55,12 +56,31 @@ func TestRPMHoldsTheBinaryAndItsLicenses(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkBinary(t, stager)
+	for _, link := range plugins {
+		if to := string(files["usr/bin/"+link]); to != "stager" {
+			t.Errorf("%s: got a link to %.20q, want stager", link, to)
+		}
+	}
 	checkInstalled(t, func(name string) ([]byte, error) {
 		if text, ok := files[name]; ok {
 			return text, nil
 		}
 		return nil, os.ErrNotExist
 	}, "site-functions", "usr/share/licenses/stager/THIRD_PARTY_LICENSES")
+}
+
+// plugins are the links by which kubectl finds its plugin.
+var plugins = []string{"kubectl-stager", "kubectl_complete-stager"}
+
+// checkPlugin runs the binary by these links.
+func checkPlugin(t *testing.T, dir string) {
+	t.Helper()
+	for i, want := range []string{"Usage: kubectl stager <command>", "status\tShow the state of the stager in a pod.\n:4\n"} {
+		cmd := exec.Command(filepath.Join(dir, plugins[i]), []string{"--help", "stat"}[i])
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: got %q, %v, want %q", plugins[i], out, err, want)
+		}
+	}
 }
 
 // unpackRPM returns the files of a package, which has a lead, two headers and a compressed cpio.
@@ -91,6 +111,9 @@ func unpackRPM(t *testing.T, body []byte) map[string][]byte {
 		text, err := io.ReadAll(r)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if h.Linkname != "" {
+			text = []byte(h.Linkname)
 		}
 		files[strings.TrimLeft(h.Name, "./")] = text
 	}

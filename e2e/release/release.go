@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/mail"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,7 @@ type Options struct {
 	Commit        string    // what the version is built from; "": unknown
 	Date          time.Time // of all files; a clock would change their sums
 	Repository    string    // of the image, such as registry.example.com/stager; "": localhost/stager, and stager has no default image
+	URL           string    // where the files will be, such as https://example.com/stager; "": unknown
 	Maintainer    string    // of the packages, such as Ada <ada@example.com>; "": root of the machine, where Debian requires one
 	Architectures []string  // nil: all of Architectures
 }
@@ -58,6 +60,9 @@ func Make(ctx context.Context, opts Options) error {
 	}
 	if opts.Repository != "" && !repository.MatchString(opts.Repository) {
 		return fmt.Errorf("repository %q is not the full name of an image without a tag, such as registry.example.com/stager", opts.Repository)
+	}
+	if at, err := url.Parse(opts.URL); opts.URL != "" && (err != nil || at.Scheme != "https" || at.Host == "" || at.User != nil) {
+		return fmt.Errorf("url %q is not where files can be downloaded, such as https://example.com/stager", opts.URL)
 	}
 	if opts.Date.Unix() <= 0 {
 		return errors.New("no date: give that of the commit, which all files get")
@@ -140,7 +145,7 @@ func (r *release) write(ctx context.Context) error {
 	if err := r.file(fmt.Sprintf("stager_%s_image.tar", r.Version), index.Bytes(), 0o644); err != nil {
 		return err
 	}
-	if err := errors.Join(r.installer(), r.chart(), r.monitoring()); err != nil {
+	if err := errors.Join(r.installer(), r.krew(), r.chart(), r.monitoring()); err != nil {
 		return err
 	}
 	return r.sums()

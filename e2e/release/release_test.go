@@ -22,6 +22,7 @@ const (
 	commit  = "0123456789abcdef0123456789abcdef01234567"
 
 	repository = "registry.example.com/stager"
+	address    = "https://example.com/stager"
 	maintainer = "Ada <ada@example.com>"
 )
 
@@ -52,7 +53,7 @@ func makeRelease(t *testing.T) string {
 		}
 		made.dir = filepath.Join(work, "release")
 		cmd := exec.Command("go", "run", "../cmd/release", "-source", "../..", "-o", made.dir, "-version", "v"+version, "-commit", commit, "-date", "1780000000", "-arch", runtime.GOARCH,
-			"-repository", repository, "-maintainer", maintainer)
+			"-repository", repository, "-url", address+"/", "-maintainer", maintainer)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
@@ -260,6 +261,7 @@ func TestMakeRefusesWhatIsNoRelease(t *testing.T) {
 		`maintainer "Ada" is not a name and`:        {Out: t.TempDir(), Date: date, Version: "0.1.0", Maintainer: "Ada"},
 		`repository "stager" is not the full name`:  {Out: t.TempDir(), Date: date, Version: "0.1.0", Repository: "stager"},
 		`repository "a/stager" is not the full`:     {Out: t.TempDir(), Date: date, Version: "0.1.0", Repository: "a/stager"},
+		`url "http://example.com" is not where`:     {Out: t.TempDir(), Date: date, Version: "0.1.0", URL: "http://example.com"},
 		"is not empty and holds no release: choose": {Out: full, Version: "0.1.0", Date: date},
 	} {
 		if err := release.Make(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {

@@ -32,6 +32,7 @@ func run() error {
 	flag.StringVar(&opts.Version, "version", "", "the version, such as 0.1.0")
 	flag.StringVar(&opts.Commit, "commit", "", "the commit it is built from")
 	flag.StringVar(&opts.Repository, "repository", "", "the image's name without a tag, such as registry.example.com/stager")
+	flag.StringVar(&opts.URL, "url", "", "where the files will be, such as https://example.com/stager")
 	flag.StringVar(&opts.Maintainer, "maintainer", "", "who maintains the packages, such as Ada <ada@example.com>")
 	date := flag.Int64("date", 0, "the time of the commit, in seconds since 1970; all files get it")
 	arch := flag.String("arch", strings.Join(release.Architectures, ","), "the architectures, separated by commas")
