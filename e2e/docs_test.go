@@ -33,6 +33,7 @@ var pagesElsewhere = map[string]readmeBlock{
 	"guides/openpai.md":       {by: readmeTest},
 
 	"start/workstation.md":   {begins: "", by: "TestStartPagesAreFollowed"},
+	"start/kubernetes.md":    {begins: "", by: "followsStartPage"},
 	"start/training-loop.md": {begins: "", by: "TestStartPagesAreFollowed"},
 }
 

@@ -99,6 +99,9 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 			return err
 		}
 	}
+	if err := os.Symlink("stager", filepath.Join(dir, "kubectl-stager")); err != nil { // kubectl's plugin
+		return err
+	}
 	stager := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, "stager"), "./cmd/stager")
 	stager.Dir, stager.Stderr = "../..", os.Stderr
 	stager.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -71,6 +71,14 @@ func TestLifecycle(t *testing.T) {
 			t.Parallel()
 			restartedJobSet(t, c, s3)
 		})
+		t.Run("start", func(t *testing.T) {
+			t.Parallel()
+			followsStartPage(t, c, s3)
+		})
+		t.Run("plugin", func(t *testing.T) {
+			t.Parallel()
+			asksByPlugin(t, c, s3)
+		})
 		t.Run("webhook", func(t *testing.T) {
 			t.Parallel()
 			newcomer(t, c, s3)
