@@ -76,7 +76,8 @@ var longFiles = map[string]string{}
 
 type pkg struct {
 	ImportPath, Dir           string
-	GoFiles, Imports, Deps    []string
+	GoFiles, IgnoredGoFiles   []string // the latter are for other systems
+	Imports, Deps             []string
 	TestGoFiles, XTestGoFiles []string
 }
 
@@ -85,7 +86,7 @@ func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, module) }
 // packages are the product's.
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports,Deps", "./...")
 	cmd.Dir, cmd.Stderr = "..", os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -117,7 +116,7 @@ func (j *journal) write(root *os.Root, records []byte) (*disk.Replacing, error) 
 	}
 	if _, err = next.Write(records); err == nil {
 		if j.reserve > int64(len(records)) {
-			_ = unix.Fallocate(int(next.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, j.reserve) // if the file system can
+			_ = sys.Reserve(next.File, j.reserve) // if the file system can
 		}
 		if j.durable {
 			err = next.Sync()

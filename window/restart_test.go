@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -127,7 +128,7 @@ func TestStartIgnoresForeignEndOfEpoch(t *testing.T) {
 // was down. After the start, one shard was delivered under the name of the other.
 func TestStartAcceptsOnlyVerifiedFiles(t *testing.T) {
 	exchange := func(a, b string) error {
-		return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+		return sys.Exchange(unix.AT_FDCWD, a, unix.AT_FDCWD, b)
 	}
 	for name, spoil := range map[string]func(b *bench, dir string, files []string) error{
 		"exchanged": func(b *bench, dir string, files []string) error {
@@ -179,7 +180,7 @@ func TestPublishAcceptsOnlyTheVerifiedFile(t *testing.T) {
 	for name, spoil := range map[string]func(a, b string) error{
 		"removed": func(a, _ string) error { return os.Remove(a) },
 		"exchanged": func(a, b string) error {
-			return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+			return sys.Exchange(unix.AT_FDCWD, a, unix.AT_FDCWD, b)
 		},
 		"FIFO": func(a, _ string) error { return errors.Join(os.Remove(a), unix.Mkfifo(a, 0o666)) },
 	} {

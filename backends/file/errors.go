@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Temporary is the name prefix of files that are still being written.
@@ -30,7 +31,7 @@ var kinds = []struct {
 	{backends.NoSpace, []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}, ""},
 	{backends.Unavailable, []syscall.Errno{
 		syscall.ESTALE, syscall.EIO, syscall.ETIMEDOUT, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY,
-		syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EREMOTEIO, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOTCONN, syscall.EHOSTDOWN, sys.RemoteIO, syscall.EMFILE, syscall.ENFILE,
 	}, ""},
 	{backends.Invalid, []syscall.Errno{syscall.ENOTDIR}, "a parent of the key is a file"},
 	{backends.Invalid, []syscall.Errno{syscall.EISDIR}, "a directory has this name"},

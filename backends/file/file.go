@@ -13,6 +13,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Scheme returns the scheme of file:///absolute/path/ URLs.
@@ -129,7 +130,7 @@ func describe(key string, info fs.FileInfo) backends.Object {
 	var inode uint64
 	var changed int64
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		inode, changed = st.Ino, st.Ctim.Nano()
+		inode, changed = st.Ino, sys.Changed(st).UnixNano()
 	}
 	return backends.Object{
 		Key: key, Size: info.Size(), ModTime: info.ModTime(),

@@ -19,23 +19,11 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // lockPrefix is the name prefix of lock files.
 const lockPrefix = Temporary + "lock-"
-
-// localTypes are the file systems on which all writers share one kernel, and thus its locks.
-var localTypes = map[int64]bool{
-	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
-	unix.OVERLAYFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.RAMFS_MAGIC: true, unix.HUGETLBFS_MAGIC: true,
-	0x2fc12fc1: true, // ZFS
-	0xca451a4e: true, // bcachefs
-	0x3153464a: true, // JFS
-	0x52654973: true, // ReiserFS
-	0x4d44:     true, // FAT
-	0x5346544e: true, // NTFS
-	0x2011bab0: true, // exFAT
-}
 
 // isShared reports whether other machines may write to the directory, that is, whether its file
 // system is not known to be local. Kernel locks do not exclude writers on other machines.
@@ -45,14 +33,13 @@ func (b *Backend) isShared() bool {
 			b.shared = b.sharedKnown()
 			return
 		}
-		var st unix.Statfs_t
 		dir := b.dir
-		err := unix.Statfs(dir, &st)
+		on, err := sys.FileSystemAt(dir)
 		for errors.Is(err, fs.ErrNotExist) && dir != "/" {
 			dir = filepath.Dir(dir) // it will be created there
-			err = unix.Statfs(dir, &st)
+			on, err = sys.FileSystemAt(dir)
 		}
-		b.shared = err == nil && !localTypes[int64(st.Type)]
+		b.shared = err == nil && !on.Local
 	})
 	return b.shared
 }
@@ -159,7 +146,7 @@ func tryLock(root *os.Root, name string, create int) (*os.File, error) {
 // flock locks an open file. It fails with kind Unsupported on a file system without locks.
 func flock(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOLCK) {
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENOLCK) {
 		return backends.Errorf(backends.Unsupported, "commit", file.Name(), "this file system does not support locks, which conditional writes require: %w", err)
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Create implements backends.Sink.
@@ -186,7 +187,7 @@ func (u *upload) link() error {
 		if !os.SameFile(mine, there) {
 			return err
 		}
-	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported):
 		return u.renameNoReplace() // a file system without hard links
 	case err != nil:
 		return err
@@ -202,7 +203,7 @@ func (u *upload) renameNoReplace() error {
 	}
 	defer dir.Close() // opened only to read
 	fd := int(dir.Fd())
-	err = unix.Renameat2(fd, path.Base(u.temp), fd, path.Base(u.key), unix.RENAME_NOREPLACE)
+	err = sys.RenameNew(fd, path.Base(u.temp), fd, path.Base(u.key))
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) {
 		return backends.Errorf(backends.Unsupported, "commit", u.key,
 			"this file system can neither link a file nor rename it without replacing another: %w", err)
@@ -229,7 +230,7 @@ func syncDir(root *os.Root, dir string) error {
 		return err
 	}
 	defer f.Close() // opened only to read
-	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP) {
+	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return err
 	}
 	return nil

@@ -156,7 +156,7 @@ func codeForType(err error) (code int, ok bool) {
 		return exitTryAgain, true
 	case *sample.ArchiveError:
 		return exitCorrupt, true
-	case *readOnlyError, *plan.EnvError, *window.BudgetError, *sample.RoomError, *disk.OutsideError, *disk.NotRegularError, *disk.TooLargeError, *checkpoint.NodeError, *checkpoint.RefusedError:
+	case *linuxOnlyError, *readOnlyError, *plan.EnvError, *window.BudgetError, *sample.RoomError, *disk.OutsideError, *disk.NotRegularError, *disk.TooLargeError, *checkpoint.NodeError, *checkpoint.RefusedError:
 		return exitConfig, true
 	case *download.UnusableError:
 		return either(e.Damaged, exitCorrupt, exitConfig), true

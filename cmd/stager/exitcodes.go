@@ -46,7 +46,7 @@ var exitCodes = []exitCode{
 	{exitTryAgain, "temporary failure", "temporary failure: interrupted, the source changed, a copy is incomplete, outputs are not saved, or another stager is at work", "yes"},
 	{exitCorrupt, "wrong bytes", "wrong bytes: a checksum mismatch, a copy that differs, or skipped shards (`onBad: skip`)", "no"},
 	{exitPermission, "permission denied", "permission denied", "no"},
-	{exitConfig, "configuration", "invalid configuration: a URL or limit that cannot work", "no"},
+	{exitConfig, "configuration", "invalid configuration: a URL or limit that cannot work, or a command that needs Linux", "no"},
 }
 
 // about is the first text of "stager --help".

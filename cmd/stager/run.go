@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -90,6 +91,9 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	if c.DryRun {
 		return c.describe(p, child)
+	}
+	if err := onlyOnLinux(runtime.GOOS, "run", "it must know which files other processes have open; --dry-run checks the plan here, and prefetch, push and restore copy data"); err != nil {
+		return err
 	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // an attempt that is not a number counts as the first
 	job, _ := plan.JobIdentity(os.Getenv)

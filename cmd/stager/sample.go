@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime"
 
 	"github.com/stager-dev/stager/stager"
 	"github.com/stager-dev/stager/stager/sample"
@@ -48,6 +49,9 @@ func (c sampleCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	if c.DryRun {
 		return c.rehearse(ctx, dir, serve)
+	}
+	if err := onlyOnLinux(runtime.GOOS, "sample", "it must know which files other processes have open"); err != nil {
+		return err
 	}
 	return stager.NewSampler(stager.SamplerConfig{
 		Sample: sample.Config{

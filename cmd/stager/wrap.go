@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -39,6 +40,9 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	}
 	if len(command) == 0 {
 		return &usageError{errors.New("no command; put it after --")}
+	}
+	if err := onlyOnLinux(runtime.GOOS, "wrap", "the sidecar that it waits for does"); err != nil {
+		return err
 	}
 	if c.ShareFiles {
 		shareFiles()

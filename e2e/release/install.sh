@@ -42,6 +42,11 @@ fetch() {
   esac
 }
 
+# sha256 FILE: prints its sum, or nothing. macOS has shasum.
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1" 2>/dev/null; fi | cut -d' ' -f1
+}
+
 main() {
   from='' to=${HOME:-}/.local/bin
   while [ $# -gt 0 ]; do
@@ -65,13 +70,14 @@ main() {
   esac
 
   case $(uname -s)/$(uname -m) in
-  Linux/x86_64 | Linux/amd64) arch=amd64 ;;
-  Linux/aarch64 | Linux/arm64) arch=arm64 ;;
-  *) fail "no binary for $(uname -s) on $(uname -m); stager runs on Linux on x86_64 and aarch64" ;;
+  Linux/x86_64 | Linux/amd64) platform=linux_amd64 ;;
+  Linux/aarch64 | Linux/arm64) platform=linux_arm64 ;;
+  Darwin/arm64) platform=darwin_arm64 ;;
+  *) fail "no binary for $(uname -s) on $(uname -m); stager runs on Linux on x86_64 and aarch64, and in part on macOS on arm64" ;;
   esac
-  archive=stager_${version}_linux_$arch.tar.gz
+  archive=stager_${version}_$platform.tar.gz
   sum=$(printf '%s\n' "$sums" | sed -n "s/  $archive\$//p")
-  [ -n "$sum" ] || fail "this release has no binary for $arch"
+  [ -n "$sum" ] || fail "this release has no binary for $platform"
 
   writable "$to" || fail "no permission to write to $to; choose another directory with --to DIR"
   [ ! -d "$to/stager" ] || fail "$to/stager is a directory; choose another directory with --to DIR"
@@ -90,7 +96,8 @@ main() {
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   fetch "$archive"
-  got=$(sha256sum "$tmp/$archive" | cut -d' ' -f1)
+  got=$(sha256 "$tmp/$archive")
+  [ -n "$got" ] || fail 'neither sha256sum nor shasum is installed, so the archive cannot be verified; install one'
   [ "$got" = "$sum" ] ||
     fail "$archive has the wrong checksum ($got, want $sum), so nothing was installed; download it again"
   tar -xzf "$tmp/$archive" -C "$tmp" stager || fail "cannot unpack $archive in $tmp; set TMPDIR to a directory with 100 MB of space"

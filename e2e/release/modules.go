@@ -48,15 +48,15 @@ var licenseTexts = []struct{ id, contains string }{
 // modules returns what is linked into the binaries, in the order of the paths.
 func (r *release) modules(ctx context.Context) ([]module, error) {
 	byPath := make(map[string]*module)
-	for _, arch := range r.Architectures {
+	for _, p := range r.Platforms {
 		cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Standard,Module", "./cmd/stager")
-		cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(arch)
+		cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(p)
 		out, err := cmd.Output()
 		if err != nil {
 			return nil, fmt.Errorf("listing packages: %w", err)
 		}
 		for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-			var p struct {
+			var pkg struct {
 				Dir      string
 				Standard bool
 				Module   *struct {
@@ -64,20 +64,20 @@ func (r *release) modules(ctx context.Context) ([]module, error) {
 					Main               bool
 				}
 			}
-			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				return nil, err
 			}
-			if p.Standard || p.Module.Main {
+			if pkg.Standard || pkg.Module.Main {
 				continue
 			}
-			m := byPath[p.Module.Path]
+			m := byPath[pkg.Module.Path]
 			if m == nil {
-				m = &module{Path: p.Module.Path, Version: p.Module.Version}
+				m = &module{Path: pkg.Module.Path, Version: pkg.Module.Version}
 				byPath[m.Path] = m
 			}
-			if err := m.addLicenses(p.Dir, p.Module.Dir); err != nil {
+			if err := m.addLicenses(pkg.Dir, pkg.Module.Dir); err != nil {
 				return nil, err
 			}
 		}

@@ -24,20 +24,36 @@ import (
 	"github.com/stager-dev/stager/e2e/reference"
 )
 
-// Architectures are those of a release, as Go calls them. stager runs on Linux alone.
-var Architectures = []string{"amd64", "arm64"}
+// Platforms are those of a release. Only Linux has packages and an image: on macOS stager copies data,
+// and does not serve a job.
+var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}}
+
+// Platform is a system and an architecture, as Go calls them.
+type Platform struct{ System, Arch string }
+
+// ParsePlatform parses a platform such as linux/amd64.
+func ParsePlatform(text string) (Platform, error) {
+	system, arch, _ := strings.Cut(text, "/")
+	p := Platform{system, arch}
+	if !slices.Contains(Platforms, p) {
+		return p, fmt.Errorf("%q is not one of %v", text, Platforms)
+	}
+	return p, nil
+}
+
+func (p Platform) String() string { return p.System + "/" + p.Arch }
 
 // Options define a release.
 type Options struct {
-	Source        string    // directory of the product's module
-	Out           string    // directory to write, which must not exist or hold an earlier release
-	Version       string    // such as 0.1.0; a leading v is removed
-	Commit        string    // what the version is built from; "": unknown
-	Date          time.Time // of all files; a clock would change their sums
-	Repository    string    // of the image, such as registry.example.com/stager; "": localhost/stager, and stager has no default image
-	URL           string    // where the files will be, such as https://example.com/stager; "": unknown
-	Maintainer    string    // of the packages, such as Ada <ada@example.com>; "": root of the machine, where Debian requires one
-	Architectures []string  // nil: all of Architectures
+	Source     string     // directory of the product's module
+	Out        string     // directory to write, which must not exist or hold an earlier release
+	Version    string     // such as 0.1.0; a leading v is removed
+	Commit     string     // what the version is built from; "": unknown
+	Date       time.Time  // of all files; a clock would change their sums
+	Repository string     // of the image, such as registry.example.com/stager; "": localhost/stager, and stager has no default image
+	URL        string     // where the files will be, such as https://example.com/stager; "": unknown
+	Maintainer string     // of the packages, such as Ada <ada@example.com>; "": root of the machine, where Debian requires one
+	Platforms  []Platform // nil: all of Platforms
 }
 
 // semver is a version without build metadata, which deb, rpm and wheels cannot carry.
@@ -67,8 +83,8 @@ func Make(ctx context.Context, opts Options) error {
 	if opts.Date.Unix() <= 0 {
 		return errors.New("no date: give that of the commit, which all files get")
 	}
-	if opts.Architectures == nil {
-		opts.Architectures = Architectures
+	if opts.Platforms == nil {
+		opts.Platforms = Platforms
 	}
 	if err := replaceable(opts.Out); err != nil {
 		return err
@@ -128,15 +144,21 @@ func (r *release) write(ctx context.Context) error {
 		return err
 	}
 	var images []image.Image
-	for _, arch := range r.Architectures {
-		binary, err := r.build(ctx, arch)
+	for _, p := range r.Platforms {
+		binary, err := r.build(ctx, p)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(r.archive(arch, binary), r.deb(arch, binary), r.rpm(arch, binary), r.wheel(arch, binary)); err != nil {
+		if err := r.archive(p, binary); err != nil {
 			return err
 		}
-		images = append(images, image.Release(r.image(), arch, binary))
+		if p.System != "linux" {
+			continue
+		}
+		if err := errors.Join(r.deb(p.Arch, binary), r.rpm(p.Arch, binary), r.wheel(p.Arch, binary)); err != nil {
+			return err
+		}
+		images = append(images, image.Release(r.image(), p.Arch, binary))
 	}
 	var index bytes.Buffer
 	if _, err := image.WriteIndex(&index, images...); err != nil {
@@ -154,7 +176,7 @@ func (r *release) write(ctx context.Context) error {
 // image is the name of the image.
 func (r *release) image() string { return cmp.Or(r.Repository, "localhost/stager") + ":" + r.Version }
 
-// prepare makes what the packages of all architectures have.
+// prepare makes what the packages of all platforms have.
 func (r *release) prepare(ctx context.Context) (err error) {
 	if r.license, err = os.ReadFile(filepath.Join(r.Source, "LICENSE")); err != nil {
 		return err
@@ -167,18 +189,19 @@ func (r *release) prepare(ctx context.Context) (err error) {
 	if err := r.sbom(modules); err != nil {
 		return err
 	}
-	if _, err := r.build(ctx, runtime.GOARCH); err != nil {
+	own := Platform{runtime.GOOS, runtime.GOARCH}
+	if _, err := r.build(ctx, own); err != nil {
 		return err
 	}
 	r.completions = make(map[string][]byte)
 	for _, shell := range []string{"bash", "fish", "zsh"} {
-		out, err := exec.CommandContext(ctx, r.binary(runtime.GOARCH), "completion", shell).Output()
+		out, err := exec.CommandContext(ctx, r.binary(own), "completion", shell).Output()
 		if err != nil {
 			return fmt.Errorf("asking stager for the completions of %s: %w", shell, err)
 		}
 		r.completions[shell] = out
 	}
-	out, err := exec.CommandContext(ctx, r.binary(runtime.GOARCH), "reference").Output()
+	out, err := exec.CommandContext(ctx, r.binary(own), "reference").Output()
 	if err != nil {
 		return fmt.Errorf("asking stager for its command line: %w", err)
 	}
@@ -191,11 +214,13 @@ func (r *release) prepare(ctx context.Context) (err error) {
 }
 
 // binary is where build writes.
-func (r *release) binary(arch string) string { return filepath.Join(r.work, "stager-"+arch) }
+func (r *release) binary(p Platform) string {
+	return filepath.Join(r.work, "stager-"+p.System+"-"+p.Arch)
+}
 
-// build returns the static binary of an architecture.
-func (r *release) build(ctx context.Context, arch string) ([]byte, error) {
-	out := r.binary(arch)
+// build returns the static binary of a platform.
+func (r *release) build(ctx context.Context, p Platform) ([]byte, error) {
+	out := r.binary(p)
 	if binary, err := os.ReadFile(out); err == nil {
 		return binary, nil
 	}
@@ -204,26 +229,26 @@ func (r *release) build(ctx context.Context, arch string) ([]byte, error) {
 		flags += " -X main.image=" + r.image()
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out, "./cmd/stager")
-	cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(arch)
+	cmd.Dir, cmd.Stderr, cmd.Env = r.Source, os.Stderr, goEnv(p)
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("building stager for %s: %w", arch, err)
+		return nil, fmt.Errorf("building stager for %s: %w", p, err)
 	}
 	return os.ReadFile(out)
 }
 
-// goEnv is the environment in which go builds for an architecture. What a user may have set does not
+// goEnv is the environment in which go builds for a platform. What a user may have set does not
 // change the binary, which needs the lowest instruction set only.
-func goEnv(arch string) []string {
-	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
+func goEnv(p Platform) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.System, "GOARCH="+p.Arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
 }
 
-// archiveName is the name of the archive of an architecture.
-func (r *release) archiveName(arch string) string {
-	return fmt.Sprintf("stager_%s_linux_%s.tar.gz", r.Version, arch)
+// archiveName is the name of the archive of a platform.
+func (r *release) archiveName(p Platform) string {
+	return fmt.Sprintf("stager_%s_%s_%s.tar.gz", r.Version, p.System, p.Arch)
 }
 
-// archive writes the archive of an architecture: the binary and what belongs to it.
-func (r *release) archive(arch string, binary []byte) error {
+// archive writes the archive of a platform: the binary and what belongs to it.
+func (r *release) archive(p Platform, binary []byte) error {
 	files := []image.File{
 		{Path: "stager", Mode: 0o755, Body: binary},
 		{Path: "LICENSE", Mode: 0o644, Body: r.license},
@@ -239,7 +264,7 @@ func (r *release) archive(arch string, binary []byte) error {
 	if err != nil {
 		return err
 	}
-	return r.file(r.archiveName(arch), body, 0o644)
+	return r.file(r.archiveName(p), body, 0o644)
 }
 
 // file writes a file of the release.

@@ -52,7 +52,7 @@ func makeRelease(t *testing.T) string {
 			return
 		}
 		made.dir = filepath.Join(work, "release")
-		cmd := exec.Command("go", "run", "../cmd/release", "-source", "../..", "-o", made.dir, "-version", "v"+version, "-commit", commit, "-date", "1780000000", "-arch", runtime.GOARCH,
+		cmd := exec.Command("go", "run", "../cmd/release", "-source", "../..", "-o", made.dir, "-version", "v"+version, "-commit", commit, "-date", "1780000000", "-platforms", "linux/"+runtime.GOARCH,
 			"-repository", repository, "-url", address+"/", "-maintainer", maintainer)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -223,7 +223,7 @@ func TestInstallerRefusesInOneSentence(t *testing.T) {
 		"another program there": {"mkdir -p .local/bin && printf '#!/bin/sh\necho 7\n' >.local/bin/stager && chmod +x .local/bin/stager", "sh " + dir + "/install.sh", "$HOME/.local/bin/stager is not stager; remove it"},
 		"a pipe":                {"", "cat " + dir + "/install.sh | sh", "the source is unknown when the script is read from a pipe; name it with --from URL"},
 		"a server that is away": {"", "sh " + dir + "/install.sh --from http://127.0.0.1:1", "cannot download http://127.0.0.1:1/" + archive + "; check the address"},
-		"an unknown machine":    {"mkdir b && printf '#!/bin/sh\necho s390x\n' >b/uname && chmod +x b/uname", "PATH=$HOME/b:$PATH sh " + dir + "/install.sh", "no binary for s390x on s390x; stager runs on Linux on x86_64 and aarch64"},
+		"an unknown machine":    {"mkdir b && printf '#!/bin/sh\necho s390x\n' >b/uname && chmod +x b/uname", "PATH=$HOME/b:$PATH sh " + dir + "/install.sh", "no binary for s390x on s390x; stager runs on Linux on x86_64 and aarch64, and in part on macOS on arm64"},
 		"an unknown flag":       {"", "sh " + dir + "/install.sh --prefix x", "unknown argument --prefix; use --from DIR"},
 		"a flag without value":  {"", "sh " + dir + "/install.sh --to", "--to needs a value"},
 	} {

@@ -10,7 +10,7 @@ func TestPackagesAreTheSameEachTime(t *testing.T) {
 	var first string
 	for i := range 10 {
 		r := &release{
-			Options: Options{Source: "../..", Version: "0.1.0", Commit: "abc", Date: time.Unix(1780000000, 0), Architectures: Architectures}, dir: t.TempDir(),
+			Options: Options{Source: "../..", Version: "0.1.0", Commit: "abc", Date: time.Unix(1780000000, 0), Platforms: Platforms}, dir: t.TempDir(),
 			license: []byte("license"), notices: []byte("notices"),
 			completions: map[string][]byte{"bash": []byte("b"), "fish": []byte("f"), "zsh": []byte("z")},
 			manual:      map[string][]byte{"stager.1": []byte("1"), "stager-ls.1": []byte("2"), "stager-run.1": []byte("3")},
@@ -19,9 +19,15 @@ func TestPackagesAreTheSameEachTime(t *testing.T) {
 		if err := r.sbom(modules); err != nil {
 			t.Fatal(err)
 		}
-		for _, arch := range r.Architectures {
-			for _, write := range []func(string, []byte) error{r.archive, r.deb, r.rpm, r.wheel} {
-				if err := write(arch, []byte("binary")); err != nil {
+		for _, p := range r.Platforms {
+			if err := r.archive(p, []byte("binary")); err != nil {
+				t.Fatal(err)
+			}
+			if p.System != "linux" {
+				continue
+			}
+			for _, write := range []func(string, []byte) error{r.deb, r.rpm, r.wheel} {
+				if err := write(p.Arch, []byte("binary")); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // tracked is a server's connection. It reports when it ends, and whether its peer has received what
@@ -125,13 +127,11 @@ func (t *tracked) Read(p []byte) (n int, err error) {
 func (t *tracked) look() (queued int, sound bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failed := 0
+	failed := false
 	err := t.raw.Control(func(fd uintptr) {
-		// In this order: the kernel notes a reset before it empties the queue.
-		queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    // works for every stream socket
-		failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) // likewise
+		queued, failed = sys.Unread(int(fd))
 	})
-	t.reset = t.reset || failed != 0
+	t.reset = t.reset || failed
 	return queued, err == nil && !t.reset
 }
 

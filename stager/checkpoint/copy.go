@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -95,9 +96,6 @@ func refuseCopy(name string, err error) error {
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// cloneFile makes to share all blocks of from (a reflink), as xfs and btrfs support.
-func cloneFile(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
-
 // freeSpace returns the free bytes of the file system of root.
 func freeSpace(root *os.Root) (int64, error) {
 	dir, err := disk.OpenDir(root)
@@ -105,9 +103,9 @@ func freeSpace(root *os.Root) (int64, error) {
 		return 0, err
 	}
 	defer dir.Close() // only its descriptor was needed
-	var fsys unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &fsys); err != nil {
+	on, err := sys.FileSystemOf(int(dir.Fd()))
+	if err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: root.Name(), Err: err}
 	}
-	return int64(fsys.Bavail) * fsys.Bsize, nil
+	return on.Free, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // A checkpoint that is likely to be overwritten in place is held as a copy. Without room for the
@@ -45,7 +46,7 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 				t.Errorf("pending %v, want nothing: it was refused", s.Pending)
 			}
 			// With room, the same request succeeds.
-			u.snapshots.clone, u.snapshots.free = cloneFile, func(*os.Root) (int64, error) { return 1 << 30, nil }
+			u.snapshots.clone, u.snapshots.free = sys.Clone, func(*os.Root) (int64, error) { return 1 << 30, nil }
 			if _, err := u.Commit(t.Context(), CommitRequest{Path: "last.pt", Step: 7}); err != nil {
 				t.Errorf("with room: %v", err)
 			}

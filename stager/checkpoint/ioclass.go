@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Uploads read the disk in the idle class of the I/O scheduler: nobody waits for these reads,
@@ -35,26 +37,13 @@ func (g giveWay) ReadAt(p []byte, off int64) (int, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if before, ok := ioClass(); ok && setIOClass(ioClassIdle) {
-		defer setIOClass(before)
+	if before, ok := sys.IOClass(); ok && sys.SetIOClass(ioClassIdle) {
+		defer sys.SetIOClass(before)
 	}
 	return g.ReaderAt.ReadAt(p, off)
 }
 
-const (
-	ioClassIdle = 3 << 13 // IOPRIO_CLASS_IDLE
-	thisThread  = 1       // IOPRIO_WHO_PROCESS is a thread; 0 is the caller
-)
-
-func setIOClass(class int) bool {
-	_, _, errno := unix.Syscall(unix.SYS_IOPRIO_SET, thisThread, 0, uintptr(class))
-	return errno == 0
-}
-
-func ioClass() (class int, ok bool) {
-	n, _, errno := unix.Syscall(unix.SYS_IOPRIO_GET, thisThread, 0, 0)
-	return int(n), errno == 0
-}
+const ioClassIdle = 3 << 13 // IOPRIO_CLASS_IDLE
 
 // disks is the sysfs directory of block devices.
 const disks = "/sys/dev/block"
@@ -67,7 +56,7 @@ func hasClasses(root *os.Root) bool {
 		return true
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || mayHaveClasses(disks, unix.Major(st.Dev), unix.Minor(st.Dev))
+	return !ok || mayHaveClasses(disks, unix.Major(sys.Device(st)), unix.Minor(sys.Device(st)))
 }
 
 func mayHaveClasses(disks string, major, minor uint32) bool {

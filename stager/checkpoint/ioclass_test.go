@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // classed is a file that records the I/O class in which it was read.
@@ -18,7 +19,7 @@ type classed struct {
 }
 
 func (c *classed) ReadAt(p []byte, off int64) (int, error) {
-	c.got, _ = ioClass()
+	c.got, _ = sys.IOClass()
 	return c.ReaderAt.ReadAt(p, off)
 }
 
@@ -26,7 +27,7 @@ func (c *classed) ReadAt(p []byte, off int64) (int, error) {
 func TestUploadsReadInTheIdleClassUntilTheEnd(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, ok := ioClass()
+	before, ok := sys.IOClass()
 	if !ok {
 		t.Fatal("this kernel does not tell a thread's class")
 	}
@@ -38,7 +39,7 @@ func TestUploadsReadInTheIdleClassUntilTheEnd(t *testing.T) {
 		if _, err := io.ReadAll(io.NewSectionReader(giveWay{file, u.givesWay}, 0, 4)); err != nil {
 			t.Fatal(err)
 		}
-		if after, _ := ioClass(); file.got != want || after != before {
+		if after, _ := sys.IOClass(); file.got != want || after != before {
 			t.Errorf("it was read in class %#x, and the thread has %#x then; want %#x and %#x", file.got, after, want, before)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // A checkpoint counts as complete from the moment at which its files last changed, because the
@@ -84,7 +86,7 @@ func writtenAt(root *os.Root, files []local) (at time.Time) {
 	}
 	last := slices.MaxFunc(files, func(a, b local) int { return cmp.Compare(a.MTime, b.MTime) })
 	at = last.modified()
-	if born, ok := birth(root, last); ok && born.After(at) {
+	if born, ok := sys.Born(root, last.Path); ok && born.After(at) {
 		at = born
 	}
 	return at

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -34,7 +35,7 @@ func (f plain) as(info os.FileInfo) plain {
 func describePlain(p string, info os.FileInfo) plain {
 	f := plain{local: describe(p, info)}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		f.CTime = st.Ctim.Nano()
+		f.CTime = sys.Changed(st).UnixNano()
 	}
 	return f
 }

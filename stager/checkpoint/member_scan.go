@@ -6,8 +6,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
@@ -70,7 +69,7 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 // than this run of the pod is known to be a copy.
 func appeared(root *os.Root, f local, info fs.FileInfo, since time.Time) time.Time {
 	at := f.modified()
-	born, ok := birth(root, f)
+	born, ok := sys.Born(root, f.Path)
 	switch {
 	case ok && born.After(at):
 		return born
@@ -78,18 +77,6 @@ func appeared(root *os.Root, f local, info fs.FileInfo, since time.Time) time.Ti
 		return changeTime(info)
 	}
 	return at
-}
-
-// birth returns when a file was made on its volume; ok is false on file systems that do not say it.
-func birth(root *os.Root, f local) (at time.Time, ok bool) {
-	file, err := root.OpenFile(f.Path, unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return at, false
-	}
-	defer file.Close()
-	var st unix.Statx_t
-	err = unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st)
-	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec)), err == nil && st.Mask&unix.STATX_BTIME != 0
 }
 
 // newestOf returns the latest modification time of files.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // placed is a file that a restore wrote, with its state after the restore.
@@ -192,8 +193,8 @@ func (s *site) blocked(p, what string) error {
 // notifiesChanges reports whether the change time of the site's files follows their contents. It
 // does not on tmpfs, where a write through a mapping leaves it unchanged.
 func (s *site) notifiesChanges() bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(int(s.place.root.Fd()), &st) == nil && int64(st.Type)&0xffffffff != unix.TMPFS_MAGIC
+	on, err := sys.FileSystemOf(int(s.place.root.Fd()))
+	return err == nil && !on.MapsSilently
 }
 
 // holds reports whether a file has the content that an earlier restore wrote, or that this one

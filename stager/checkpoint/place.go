@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -107,7 +108,7 @@ func (p *place) parent(name string, create bool) (int, error) {
 
 func openDir(at int, name string, create bool) (int, error) {
 	open := func() (int, error) {
-		return unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return unix.Openat(at, name, sys.ForName|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
 	fd, err := open()
 	if errors.Is(err, fs.ErrNotExist) && create {
@@ -197,8 +198,8 @@ func (p *place) move(name string, to *place, as string) error {
 // it uses a hard link. Where it has no hard links either, it checks the name first, which is not
 // atomic.
 func renameNew(from int, name string, into int, as string) error {
-	err := unix.Renameat2(from, name, into, as, unix.RENAME_NOREPLACE)
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) {
+	err := sys.RenameNew(from, name, into, as)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	err = unix.Linkat(from, name, into, as, 0)

@@ -12,9 +12,9 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -74,7 +74,7 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 
 // writeOut starts writeback of a range, so that syncAll has less to wait for.
 func writeOut(file *os.File, off, n int64) {
-	_ = unix.SyncFileRange(int(file.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // syncAll reports errors
+	sys.StartWriteback(file, off, n) // syncAll reports errors
 }
 
 // rangeSums holds the checksums of a file's ranges.

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Scans may use 1/scanShare of the time of one core, and scanBurst more after a pause.
@@ -33,20 +33,11 @@ func (b *scanBudget) spend(cpu time.Duration, now time.Time) time.Time {
 func cpuOf(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began, start := time.Now(), threadTime()
+	began, start := time.Now(), sys.ThreadTime()
 	f()
 	took := time.Since(began)
-	if end := threadTime(); start >= 0 && end >= start {
+	if end := sys.ThreadTime(); start >= 0 && end >= start {
 		return min(took, end-start)
 	}
 	return took
-}
-
-// threadTime returns the CPU time of this thread, or -1 if the kernel does not report it.
-func threadTime() time.Duration {
-	var usage unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &usage) != nil {
-		return -1
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

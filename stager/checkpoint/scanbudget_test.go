@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Scans use at most their share of the time and one burst.
@@ -45,7 +47,7 @@ func TestCPUOfExcludesWaiting(t *testing.T) {
 		}
 	})
 	if got, want := cpuOf(func() {
-		for start := threadTime(); threadTime() < start+time.Millisecond; {
+		for start := sys.ThreadTime(); sys.ThreadTime() < start+time.Millisecond; {
 		}
 	}), time.Millisecond; got < want {
 		t.Errorf("got %v, want at least %v", got, want)

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // What to do when the store has a COMMIT of the same step with other content.
@@ -187,7 +187,7 @@ func sameBytes(ctx context.Context, file *os.File, size int64, want backends.Che
 
 // forgetPages drops the file from the page cache, because nobody reads it again soon.
 func forgetPages(file *os.File) {
-	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // advisory only
+	sys.DropCache(file)
 }
 
 // unchanged returns an error of kind Changed when an open file differs from its listed state, or

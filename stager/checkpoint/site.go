@@ -13,9 +13,9 @@ import (
 	"sync"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -26,7 +26,7 @@ func syncAll(root *os.Root) error {
 		return err
 	}
 	defer dir.Close() // opened for reading
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+	if err := sys.SyncTree(root, dir); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: root.Name(), Err: err}
 	}
 	return nil
@@ -288,11 +288,11 @@ func (s *site) workshop(need int64) (*os.Root, error) {
 			return nil, err
 		}
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.root.Name(), &st); err != nil {
+	on, err := sys.FileSystemAt(s.root.Name())
+	if err != nil {
 		return nil, &fs.PathError{Op: "statfs", Path: s.root.Name(), Err: err}
 	}
-	if free := int64(st.Bavail) * st.Bsize; need > free {
+	if free := on.Free; need > free {
 		return nil, &backends.Error{Op: "restore", Store: s.dir, Kind: backends.NoSpace, Err: fmt.Errorf(
 			"the checkpoint has %s (%d bytes), but only %s (%d bytes) are free there",
 			humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)}

@@ -159,7 +159,7 @@ func (s *snapshotDir) adopt(snap *snapshot, dir string) error {
 // refusesLinks reports whether an error means that the file system or a policy refuses hard
 // links, and is not a disk error.
 func refusesLinks(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, unix.EMLINK) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL)
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
@@ -238,7 +239,7 @@ func New(cfg Config) (*Uploader, error) {
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.cleans = cfg.Store.Impatient(cleanupRetryFor)
-	u.snapshots = &snapshotDir{root, root.Link, cloneFile, freeSpace, u.log}
+	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())

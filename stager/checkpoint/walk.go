@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stager-dev/stager/window/disk"
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // local is a file of the output directory and its state during a listing.
@@ -195,7 +197,7 @@ func (t tree) stood(dirs map[string]fs.FileInfo) error {
 // changeTime returns when a file was last written, renamed or linked.
 func changeTime(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return time.Unix(st.Ctim.Unix())
+		return sys.Changed(st)
 	}
 	return info.ModTime()
 }
@@ -233,14 +235,14 @@ var errCannotTell = errors.New("the kernel does not report who has this file ope
 // beingWritten reports whether any process has the file open, or mapped, for writing. The kernel
 // grants a read lease on a file only if there is none. The lease is released at once.
 func beingWritten(f *os.File) (bool, error) {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	err := sys.Lease(f, unix.F_RDLCK)
 	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return true, nil
 	case err != nil:
 		return false, errCannotTell
 	}
-	if _, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+	if err = sys.Lease(f, unix.F_UNLCK); err != nil {
 		err = &fs.PathError{Op: "release the lease of", Path: f.Name(), Err: err}
 	}
 	return false, err

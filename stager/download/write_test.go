@@ -12,6 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/internal/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -46,9 +47,8 @@ func cached(t *testing.T, path string) (n int64) {
 func onDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	var st unix.Statfs_t
-	err := unix.Statfs(dir, &st)
-	if err == nil && int64(st.Type) != unix.EXT4_SUPER_MAGIC && int64(st.Type) != unix.XFS_SUPER_MAGIC {
+	on, err := sys.FileSystemAt(dir)
+	if err == nil && on.Name != "ext4" && on.Name != "xfs" {
 		err = fmt.Errorf("%s is neither on ext4 nor on xfs; set TMPDIR to a directory that is", dir)
 	}
 	live.Require(t, "disk", err)

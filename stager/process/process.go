@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // signalBase is added to a signal's number if a signal killed the command, as shells do.
@@ -34,8 +34,7 @@ func RunStarted(command, env []string, signals <-chan os.Signal, started func(pi
 	if err != nil {
 		return 0, err
 	}
-	// If this fails, orphans go to another process, which is fine.
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	sys.AdoptOrphans()
 	child, ended, err := all.start(path, command, env)
 	if err != nil {
 		return 0, err

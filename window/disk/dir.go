@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Private is the name of stager's own subdirectory. Only this package and package window write to
@@ -200,10 +202,10 @@ func (f *Dir) Mend() (mended int, err error) {
 	mend := func(dir *os.File, name string, right func(mode uint32) bool, mode uint32) {
 		var st unix.Stat_t
 		fd := int(dir.Fd())
-		if serr := retryErr(func() error { return unix.Fstat(fd, &st) }); serr != nil || right(st.Mode&0o1777) {
+		if serr := retryErr(func() error { return unix.Fstat(fd, &st) }); serr != nil || right(sys.Mode(&st)&0o1777) {
 			return
 		}
-		if merr := retryErr(func() error { return unix.Fchmod(fd, st.Mode&0o6000|mode) }); merr != nil {
+		if merr := retryErr(func() error { return unix.Fchmod(fd, sys.Mode(&st)&0o6000|mode) }); merr != nil {
 			err = errors.Join(err, &fs.PathError{Op: "change the mode of", Path: name, Err: merr})
 			return
 		}
@@ -296,37 +298,26 @@ func (f *Dir) Close() error {
 
 // Free returns the number of bytes that the file system has free for this user.
 func (f *Dir) Free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.dir.Fd()), &st); err != nil {
+	on, err := sys.FileSystemOf(int(f.dir.Fd()))
+	if err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: f.path, Err: err}
 	}
-	return int64(st.Bavail) * st.Bsize, nil
-}
-
-// kinds lists the names of file systems by their magic number, as far as windows are used on them.
-var kinds = map[int64]string{
-	unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.SMB2_SUPER_MAGIC: "smb", unix.CIFS_SUPER_MAGIC: "cifs",
-	unix.FUSE_SUPER_MAGIC: "fuse", unix.CEPH_SUPER_MAGIC: "ceph", unix.V9FS_MAGIC: "9p", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-	unix.TMPFS_MAGIC: "tmpfs", unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	return on.Free, nil
 }
 
 // Kind returns the name of the file system, such as "nfs", or its magic number.
 func (f *Dir) Kind() string {
-	var st unix.Statfs_t
-	if unix.Fstatfs(int(f.dir.Fd()), &st) != nil {
+	on, err := sys.FileSystemOf(int(f.dir.Fd()))
+	if err != nil {
 		return "unknown"
 	}
-	number := int64(st.Type) & 0xffffffff // its type depends on the architecture
-	if name, known := kinds[number]; known {
-		return name
-	}
-	return fmt.Sprintf("%#x", number)
+	return on.Name
 }
 
-// Sync flushes the directory's whole file system to the disk: one call for many files instead of
-// one each.
+// Sync returns when all files of the directory are on the disk. On Linux that is one call, which
+// flushes the whole file system.
 func (f *Dir) Sync() error {
-	if err := unix.Syncfs(int(f.dir.Fd())); err != nil {
+	if err := sys.SyncTree(f.root, f.dir); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: f.path, Err: err}
 	}
 	return nil

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Write selects how large files are written to the disk.
@@ -65,22 +67,22 @@ func (f *Dir) SetWrite(how Write, synced bool, refused func(error)) error {
 
 // Set is Dir.SetWrite for files below a path that are opened by Open.
 func (w *Writing) Set(path string, how Write, synced bool, refused func(error)) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	on, err := sys.FileSystemAt(path)
+	if err != nil {
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	w.refused, w.from, w.memory = refused, directFrom, int64(st.Type) == unix.TMPFS_MAGIC
-	w.ahead = int64(st.Type) == unix.XFS_SUPER_MAGIC
+	w.refused, w.from, w.memory = refused, directFrom, on.Name == "tmpfs"
+	w.ahead = on.Name == "xfs"
 	w.chooser = nil
 	switch how {
 	case "", WriteAuto:
-		var file unix.Stat_t
-		if err := unix.Stat(path, &file); err != nil {
-			return &os.PathError{Op: "stat", Path: path, Err: err}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
 		}
-		direct := slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type))
-		if direct && !synced {
-			w.chooser = chooserOf(file.Dev)
+		direct := on.Name == "ext4" || on.Name == "xfs"
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && direct && !synced {
+			w.chooser = chooserOf(sys.Device(st))
 		}
 		w.direct.Store(direct)
 	case WriteDirect, WriteBuffered:
@@ -109,7 +111,7 @@ func (w *Writing) refuse(err error) {
 // isRefusal reports whether the file system does not support direct writes, or not with this
 // alignment.
 func isRefusal(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)
 }
 
 // reserveFrom is the minimum size of a file for preallocation. For smaller files it costs as much
@@ -136,11 +138,11 @@ func (w *Writing) reserve(name string, file *os.File, size int64) error {
 	case size < reserveFrom: // a file that does not grow gets no extra space
 		return file.Truncate(size)
 	}
-	err := error(unix.EOPNOTSUPP)
+	err := error(unix.ENOTSUP)
 	if !w.memory {
-		err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+		err = sys.Allocate(file, size)
 	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		err = file.Truncate(size)
 	}
 	if err != nil {
@@ -175,7 +177,7 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 	if size < w.from || !w.direct.Load() {
 		return f, nil
 	}
-	direct, err := OpenFile(root, name, os.O_WRONLY|unix.O_DIRECT, 0)
+	direct, err := openDirect(root, name)
 	if err != nil && isRefusal(err) {
 		w.refuse(err)
 		return f, nil
@@ -191,6 +193,14 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 		w.chooser.open(1)
 	}
 	return f, nil
+}
+
+// openDirect opens a file for direct writes. isRefusal reports whether these are not supported.
+func openDirect(root *os.Root, name string) (*os.File, error) {
+	if !sys.HasDirect {
+		return nil, &os.PathError{Op: "open", Path: name, Err: unix.ENOTSUP}
+	}
+	return OpenFile(root, name, os.O_WRONLY|sys.Direct, 0)
 }
 
 // same returns an error unless both are the same file: the name is looked up twice.
@@ -258,7 +268,7 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	f.how.moved[w].Add(int64(n))
 	if w == through && err == nil && c.start(n) && c.starting.TryLock() {
 		defer c.starting.Unlock()
-		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // on error the kernel writes it later
+		sys.StartWriteback(f.File, off, int64(n))
 	}
 	return n, err
 }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // aligned returns a copy of p in memory that is aligned for direct writes.
@@ -134,18 +136,18 @@ func TestWriteAutoIsBufferedInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	on, err := sys.FileSystemAt(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	f := open(t, dir)
-	want := int64(st.Type) == unix.EXT4_SUPER_MAGIC || int64(st.Type) == unix.XFS_SUPER_MAGIC
+	want := on.Name == "ext4" || on.Name == "xfs"
 	for _, synced := range []bool{false, true} {
 		if err := f.SetWrite(WriteAuto, synced, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := f.writing.direct.Load(); got != want {
-			t.Errorf("synced %v: direct is %v on a file system of type %#x, want %v", synced, got, st.Type, want)
+			t.Errorf("synced %v: direct is %v on %s, want %v", synced, got, on.Name, want)
 		}
 	}
 }

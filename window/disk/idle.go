@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Only the kernel knows whether a process reads a file: a killed reader closes its files like one
@@ -89,7 +91,7 @@ func (s *Subdir) RemoveIdle(name string) (bool, error) {
 // openIdle opens a file for a lease. It returns nil for links and sockets, which cannot be opened.
 func (s *Subdir) openIdle(name string) (file *os.File, st unix.Stat_t, err error) {
 	file, err = s.open(name, unix.O_RDONLY)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, sys.OpenedSocket) {
 		return nil, st, nil
 	}
 	if err != nil {
@@ -105,8 +107,7 @@ func lease(file *os.File) error   { return setLease(file, unix.F_WRLCK) }
 func unlease(file *os.File) error { return setLease(file, unix.F_UNLCK) }
 
 func setLease(file *os.File, kind int) error {
-	_, err := retry(func() (int, error) { return unix.FcntlInt(file.Fd(), unix.F_SETLEASE, kind) })
-	return err
+	return retryErr(func() error { return sys.Lease(file, kind) })
 }
 
 // Boot returns the id of this boot of the machine. Data that was not synced in an earlier boot may

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // noteEvery is the number of bytes between two progress records: the most that a kill costs, per
@@ -123,7 +125,7 @@ func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
 				break
 			}
 			continue
-		case err == nil, errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
+		case err == nil, errors.Is(err, unix.ELOOP), errors.Is(err, sys.OpenedSocket), errors.Is(err, unix.EISDIR):
 			if err = f.incoming.RemoveAll(name); err == nil {
 				continue
 			}
@@ -360,9 +362,9 @@ func (in *Incoming) dropNotes() error {
 
 // bootID returns the id of this boot of the machine.
 var bootID = sync.OnceValue(func() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := sys.BootID()
 	if err != nil {
 		return fmt.Sprintf("unknown-%d", time.Now().UnixNano()) // matches nothing
 	}
-	return strings.TrimSpace(string(id))
+	return id
 })

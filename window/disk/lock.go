@@ -86,7 +86,7 @@ func flock(file *os.File, path string) error {
 		return nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		err = &BusyError{path, holderOf(file)}
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, unix.ENOLCK):
 		err = fmt.Errorf("%w: %w", ErrNoLocks, err)
 	default:
 		err = &fs.PathError{Op: "flock", Path: path, Err: err}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Scratch creates a file without a name on the disk of a directory, which it creates if needed. No
@@ -22,12 +22,12 @@ func Scratch(path string) (file *os.File, err error) {
 	}
 	defer dir.Close() // opened for its name
 	fd, err := retry(func() (int, error) {
-		return unix.Openat(int(dir.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		return sys.OpenUnnamed(int(dir.Fd()))
 	})
 	if err == nil {
 		return os.NewFile(uintptr(fd), path), nil
 	}
-	return Unnamed(root, ".stager-scratch-"+Unique()) // the file system does not support O_TMPFILE
+	return Unnamed(root, ".stager-scratch-"+Unique()) // the file system does not support that
 }
 
 // Unnamed creates a file and removes its name, which must be unique.

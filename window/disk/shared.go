@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // A path may pass through directories in which other users can write: a volume of several
@@ -123,8 +125,8 @@ func trusted(path string) (base, rest string, err error) {
 // ofKernel reports whether links in a directory are made by the kernel. Those of /proc, such as
 // /proc/self/fd/3 and /proc/1/root, lead to directories that may have no path.
 func ofKernel(dir string) bool {
-	var st unix.Statfs_t
-	return unix.Statfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
+	on, err := sys.FileSystemAt(dir)
+	return err == nil && on.Name == "proc"
 }
 
 // isShared reports whether other users can replace the entries of a directory. With the sticky bit

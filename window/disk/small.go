@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Small files, such as records and locks, lie in directories in which others may write: readers of
@@ -78,7 +80,7 @@ func openAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*os.F
 	switch {
 	case errors.Is(err, unix.ELOOP):
 		return nil, &NotRegularError{name, fs.ModeSymlink}
-	case errors.Is(err, unix.ENXIO): // a FIFO without a reader, or a socket
+	case errors.Is(err, unix.ENXIO), errors.Is(err, sys.OpenedSocket): // a FIFO without a reader, or a socket
 		return nil, &NotRegularError{name, fs.ModeIrregular}
 	case errors.Is(err, unix.EISDIR):
 		return nil, &NotRegularError{name, fs.ModeDir}
@@ -151,7 +153,7 @@ func isOwn(file *os.File) (bool, error) {
 // directory with content is a *NotRegularError.
 func removeAt(dir *os.File, base string) error {
 	err := retryErr(func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) })
-	if errors.Is(err, unix.EISDIR) {
+	if errors.Is(err, sys.UnlinkedDir) {
 		err = retryErr(func() error { return unix.Unlinkat(int(dir.Fd()), base, unix.AT_REMOVEDIR) })
 	}
 	switch {
@@ -273,7 +275,7 @@ func (r *Replacing) Detach() (*os.File, error) { return r.File, r.dir.Close() }
 // fs.ErrExist.
 func renameNew(from *os.File, old string, to *os.File, name string) error {
 	err := retryErr(func() error {
-		return unix.Renameat2(int(from.Fd()), old, int(to.Fd()), name, unix.RENAME_NOREPLACE)
+		return sys.RenameNew(int(from.Fd()), old, int(to.Fd()), name)
 	})
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
@@ -318,7 +320,7 @@ func SyncNames(root *os.Root, dir string) error {
 	if err != nil {
 		return tree{root: root}.named(dir, err)
 	}
-	if err = file.Sync(); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+	if err = file.Sync(); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
 		err = nil
 	}
 	return errors.Join(err, file.Close())

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // State identifies a file and its version without reading it. Another file of the same name has
@@ -69,7 +71,7 @@ func (f *Dir) StateOf(file *os.File) (State, error) {
 func (f *Dir) stateOf(info fs.FileInfo) State {
 	s := State{Mode: info.Mode(), Size: info.Size(), ModTime: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && !f.passing {
-		s.Inode, s.Changed = st.Ino, st.Ctim.Nano()
+		s.Inode, s.Changed = st.Ino, sys.Changed(st).UnixNano()
 	}
 	return s
 }
@@ -81,7 +83,7 @@ func (f *Dir) statAt(dir *os.File, name string) (State, uint64, error) {
 	if err != nil {
 		return State{}, 0, err
 	}
-	s := State{Mode: modeOf(st.Mode), Size: st.Size, ModTime: time.Unix(st.Mtim.Unix())}
+	s := State{Mode: modeOf(sys.Mode(&st)), Size: st.Size, ModTime: time.Unix(st.Mtim.Unix())}
 	if !f.passing {
 		s.Inode, s.Changed = st.Ino, st.Ctim.Nano()
 	}
@@ -159,7 +161,7 @@ func (f *Dir) replace(incoming string, to *os.File, base string, may Replacer) e
 	}
 	swap := func() error {
 		return retryErr(func() error {
-			return unix.Renameat2(int(f.incomingDir.Fd()), incoming, int(to.Fd()), base, unix.RENAME_EXCHANGE)
+			return sys.Exchange(int(f.incomingDir.Fd()), incoming, int(to.Fd()), base)
 		})
 	}
 	switch err := swap(); {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // Subdir is one flat directory within a Dir, opened once. Each operation costs one system call and
@@ -36,7 +38,7 @@ type Stat struct {
 func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, error) {
 	file, err := s.open(name, unix.O_RDONLY)
 	switch {
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
+	case errors.Is(err, unix.ELOOP), errors.Is(err, sys.OpenedSocket): // a link, a socket
 		return nil, s.fail("open", name, &changedError{"not a regular file"})
 	case err != nil:
 		return nil, err
@@ -255,7 +257,7 @@ func (s *Subdir) mend(name string) bool {
 	if err != nil || int(st.Uid) != os.Geteuid() {
 		return false
 	}
-	mode := st.Mode & 0o7777
+	mode := sys.Mode(&st) & 0o7777
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		mode |= 0o700
@@ -267,7 +269,7 @@ func (s *Subdir) mend(name string) bool {
 	// On kernels before 6.6 this follows a link that was created just now. It then changes the mode
 	// of a file that this user owns, and reads nothing of it.
 	err = unix.Fchmodat(s.fd(), name, mode, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.EOPNOTSUPP) {
+	if errors.Is(err, unix.ENOTSUP) {
 		err = unix.Fchmodat(s.fd(), name, mode, 0)
 	}
 	return err == nil

@@ -69,12 +69,13 @@ func pairOfPipes() (client, server net.Conn) { return net.Pipe() }
 
 // pairOfSockets returns connections with immediate delivery.
 func pairOfSockets() (client, server net.Conn) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		panic(err)
 	}
 	var ends [2]net.Conn
 	for i, fd := range fds {
+		unix.CloseOnExec(fd)
 		file := os.NewFile(uintptr(fd), "")
 		if ends[i], err = net.FileConn(file); err != nil {
 			panic(err)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // socket is a connection that also supports non-blocking reads. An expired deadline does not
@@ -59,8 +61,7 @@ func (s *socket) Read(p []byte) (n int, err error) {
 func (s *socket) sendFile(f *os.File, off int64, n int) (sent int) {
 	var err error
 	gone := s.raw.Write(func(fd uintptr) bool {
-		from := off
-		sent, err = unix.Sendfile(int(fd), int(f.Fd()), &from, n)
+		sent, err = sys.Sendfile(int(fd), int(f.Fd()), off, n)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
 	if gone != nil || err != nil {

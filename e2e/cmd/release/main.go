@@ -35,12 +35,18 @@ func run() error {
 	flag.StringVar(&opts.URL, "url", "", "where the files will be, such as https://example.com/stager")
 	flag.StringVar(&opts.Maintainer, "maintainer", "", "who maintains the packages, such as Ada <ada@example.com>")
 	date := flag.Int64("date", 0, "the time of the commit, in seconds since 1970; all files get it")
-	arch := flag.String("arch", strings.Join(release.Architectures, ","), "the architectures, separated by commas")
+	platforms := flag.String("platforms", strings.Trim(strings.ReplaceAll(fmt.Sprint(release.Platforms), " ", ","), "[]"), "the platforms, separated by commas")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return errors.New("unknown argument: release has flags only")
 	}
-	opts.Architectures = strings.Split(*arch, ",")
+	for text := range strings.SplitSeq(*platforms, ",") {
+		p, err := release.ParsePlatform(text)
+		if err != nil {
+			return err
+		}
+		opts.Platforms = append(opts.Platforms, p)
+	}
 	opts.Date = time.Unix(*date, 0).UTC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

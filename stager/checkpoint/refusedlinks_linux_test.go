@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/internal/sys"
 )
 
 // With fs.protected_hardlinks, the kernel refuses links to another user's files that are not
@@ -163,7 +164,7 @@ func unreadableIsNamed(t *testing.T, dir string) {
 			return err
 		},
 		"copying a file": func() error {
-			s := &snapshotDir{root: root, clone: cloneFile, free: freeSpace}
+			s := &snapshotDir{root: root, clone: sys.Clone, free: freeSpace}
 			_, err := s.instead("step-1/model", "copy", local{Path: "model", Size: 7}, 7, os.ErrPermission)
 			return err
 		},
