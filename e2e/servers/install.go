@@ -13,7 +13,7 @@ import (
 
 // Protocols are those that have a server here. Install knows "hf", "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign", "foreign-more", "minio" and "unfs3",
-// servers of other projects, "prometheus" and "helm", for rules and the chart, and "xfs", the file system.
+// servers of other projects, "prometheus", "helm" and "krew", for rules, the chart and the plugin of kubectl, and "xfs", the file system.
 var Protocols = []string{"s3", "oss", "gs", "az", "smb", "nfs", "hdfs", "http", "sftp", "ftp", "git"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -84,6 +84,9 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return err
 	case "helm":
 		_, err := BuildProgram(ctx, "helm-4", progress)
+		return err
+	case "krew":
+		_, err := BuildProgram(ctx, "krew", progress)
 		return err
 	case "xfs":
 		return installXFS(ctx, progress)

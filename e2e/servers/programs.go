@@ -16,6 +16,7 @@ var Programs = map[string]string{
 	"kustomize":     "sigs.k8s.io/kustomize/kustomize/v5@v5.8.2",
 	"helm-3":        "helm.sh/helm/v3/cmd/helm@v3.22.0",
 	"helm-4":        "helm.sh/helm/v4/cmd/helm@v4.3.1",
+	"krew":          "sigs.k8s.io/krew/cmd/krew@v0.4.3",
 }
 
 // Program returns the path of a program that was built.

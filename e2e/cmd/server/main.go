@@ -6,7 +6,7 @@
 //
 // The first installs what the server needs, by Debian's packages, and says so; it
 // takes many protocols, and what else tests insist on (file, xfs, hf, python, prometheus, pytorch,
-// foreign, helm, minio, apiserver, cluster), and prints those that can run here, with commas between. It fails where one
+// foreign, helm, krew, minio, apiserver, cluster), and prints those that can run here, with commas between. It fails where one
 // that -require names cannot. Servers of smb and nfs run as root, and so does a cluster.
 //
 // Protocols are s3, oss, gs, az, smb, nfs, hdfs, http, sftp, ftp and git, and foreign, which is impacket; "go run ./cmd/server smb -h" tells the
