@@ -27,14 +27,15 @@ type trainers struct {
 // wrong with it.
 func (l *lab) trainers(t *testing.T, python, socket string, workers, shuffle int, kind string, within time.Duration) *trainers {
 	t.Helper()
-	return l.trainersOf(t, python, socket, within, filepath.Join(t.TempDir(), "state.json"), strconv.Itoa(l.epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind)
+	return l.trainersOf(t, python, socket, within, "loader.py", filepath.Join(t.TempDir(), "state.json"), strconv.Itoa(l.epochs), strconv.Itoa(workers), strconv.Itoa(shuffle), kind)
 }
 
-func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Duration, args ...string) *trainers {
+// trainersOf starts a program of testdata.
+func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Duration, program string, args ...string) *trainers {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, python, append([]string{"-B", "testdata/loader.py"}, args...)...)
+	cmd := exec.CommandContext(ctx, python, append([]string{"-B", "testdata/" + program}, args...)...)
 	cmd.Env, cmd.Stderr = append(l.command(socket).Env, "OMP_NUM_THREADS=1"), t.Output()
 	orders, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -46,6 +47,14 @@ func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Durati
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	return &trainers{t, cmd, orders, lines}
+}
+
+// order writes a line.
+func (s *trainers) order(line string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.orders, line+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // next returns the next line.
@@ -60,9 +69,7 @@ func (s *trainers) next() string {
 // kill runs a trainer that is killed, and returns how it ended; struck is called when stager is to be killed.
 func (s *trainers) kill(kill string, struck func()) (code int) {
 	s.t.Helper()
-	if _, err := io.WriteString(s.orders, kill+"\n"); err != nil {
-		s.t.Fatal(err)
-	}
+	s.order(kill)
 	line := s.next()
 	if line == "stager" {
 		struck()

@@ -31,6 +31,14 @@ func (l *lab) node(saves string) *node {
 // nodeOf has a window for a number of shards.
 func (l *lab) nodeOf(saves string, shards int) *node {
 	l.t.Helper()
+	n := l.planned(saves, shards)
+	n.start()
+	return n
+}
+
+// planned has no stager yet.
+func (l *lab) planned(saves string, shards int) *node {
+	l.t.Helper()
 	dir, err := os.MkdirTemp("", "node-") // a socket's path must be short
 	if err != nil {
 		l.t.Fatal(err)
@@ -48,7 +56,6 @@ spec:
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		l.t.Fatal(err)
 	}
-	n.start()
 	l.t.Cleanup(n.destroy)
 	return n
 }
@@ -66,7 +73,7 @@ func (n *node) start() {
 
 // destroy leaves nothing of the machine.
 func (n *node) destroy() {
-	if n.cmd.ProcessState == nil {
+	if n.cmd != nil && n.cmd.ProcessState == nil {
 		_ = n.cmd.Process.Signal(syscall.SIGKILL)
 		_ = n.cmd.Wait() // killed
 	}

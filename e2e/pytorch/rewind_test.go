@@ -115,7 +115,7 @@ func TestLoaderUsesWhatARewindBringsBack(t *testing.T) {
 			saves := "s3://digits/rewind-" + strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()) + "/"
 			fit := func(n *node, save int, kill string, code int) (before, after []use) {
 				used := filepath.Join(t.TempDir(), "used")
-				s := own.trainersOf(t, python, n.socket, 3*time.Minute, used, strconv.Itoa(epochs), strconv.Itoa(row.workers),
+				s := own.trainersOf(t, python, n.socket, 3*time.Minute, "loader.py", used, strconv.Itoa(epochs), strconv.Itoa(row.workers),
 					strconv.Itoa(row.shuffle), row.kind, n.dir+"/out", strconv.Itoa(save))
 				if got := s.kill(kill, nil); got != code {
 					t.Fatalf("with %q the trainer ended with %d, want %d", kill, got, code)

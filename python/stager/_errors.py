@@ -94,7 +94,7 @@ def of_code(code: int, message: str) -> StagerError:
 
 
 @contextlib.contextmanager
-def no_space_named(what: str, directory: str) -> Iterator[None]:
+def no_space_named(what: str, directory: str, left: str = "what was written is removed") -> Iterator[None]:
     """Raises NoSpaceError in place of what the writer of a file in directory raised, if the disk or a quota is full."""
     try:
         yield
@@ -102,7 +102,7 @@ def no_space_named(what: str, directory: str) -> Iterator[None]:
         if isinstance(err, StagerError) or not _is_full(err, directory):
             raise
         free = "free space there, or have stager keep fewer checkpoints, and save again"
-        raise NoSpaceError(f"no space for {what} in {directory}, and what was written is removed; {free}: {' '.join(str(err).split())}") from err
+        raise NoSpaceError(f"no space for {what} in {directory}, and {left}; {free}: {' '.join(str(err).split())}") from err
 
 
 def _is_full(err: Exception, directory: str) -> bool:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
 from torch.distributed.checkpoint import FileSystemWriter  # pyright: ignore[reportPrivateImportUsage]
 
 from ._checkpoint import Checkpoint
-from ._errors import UsageError
+from ._errors import UsageError, no_space_named
 
 __all__ = ["Writer"]
 
@@ -38,12 +39,22 @@ class Writer(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         self._stager = Checkpoint(output, socket=socket)
         self._stager_step, self._stager_samples = step, samples_seen
 
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        """Writes this rank's part. A full disk raises NoSpaceError, which dcp has among the failures of its CheckpointException."""
+        with self._stager_space():
+            return super().write_data(plan, planner)
+
+    def _stager_space(self) -> contextlib.AbstractContextManager[None]:
+        path = os.path.abspath(os.fspath(self.path))
+        return no_space_named(os.path.basename(path), os.path.dirname(path), "what was written is not committed; remove it")
+
     def finish(self, metadata: Any, results: Any) -> None:
         """Writes the metadata, and commits the checkpoint. When this returns, stager holds it."""
         if not getattr(self, "use_collectives", True):
             raise UsageError(
                 "with use_collectives=False each rank ends by itself, and nobody knows when all have; use FileSystemWriter, and stager.commit after a barrier"
             )
-        super().finish(metadata, results)
+        with self._stager_space():
+            super().finish(metadata, results)
         path = os.path.abspath(os.fspath(self.path))
         self._stager.commit(path, step=self._stager_step, samples_seen=self._stager_samples, all_nodes=True)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -18,7 +19,7 @@ except ImportError:
     from pytorch_lightning.plugins.io import TorchCheckpointIO as _CheckpointIO  # type: ignore[no-redef, unused-ignore]
 
 from ._checkpoint import Checkpoint
-from ._errors import UsageError
+from ._errors import NoSpaceError, UsageError, no_space_named
 
 __all__ = ["Callback", "CheckpointIO"]
 
@@ -69,7 +70,15 @@ class CheckpointIO(_CheckpointIO):  # type: ignore[misc, unused-ignore]
         self.checkpoint, self.committed = Checkpoint(output, socket=socket), -1
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        super().save_checkpoint(checkpoint, path, storage_options)
+        before = os.path.lexists(path)
+        try:
+            with no_space_named(os.path.basename(path), os.path.dirname(os.path.abspath(path))):
+                super().save_checkpoint(checkpoint, path, storage_options)
+        except NoSpaceError:
+            if not before:
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+            raise
         step, of = int(checkpoint.get("global_step", 0)), checkpoint.get("callbacks", {}).get("stager", {})
         if step == self.committed or not any(letter.isdigit() for letter in os.path.basename(path)):
             return

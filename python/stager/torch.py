@@ -149,6 +149,17 @@ class _Collate:
         return self.inner(values), [list(t) for t in tags]
 
 
+def _plain(batches: Iterable[Any]) -> Iterator[Any]:
+    """Raises an error of a worker with its own sentence. A DataLoader puts the worker's traceback before it, which is the cause."""
+    try:
+        yield from batches
+    except StagerError as err:
+        _, named, sentence = str(err).rpartition(f"{type(err).__module__}.{type(err).__qualname__}: ")
+        if not named:
+            raise
+        raise type(err)(sentence.strip()) from err
+
+
 class _Loader:
     """What loader adds to a DataLoader."""
 
@@ -178,7 +189,7 @@ class _Loader:
                 threading.Thread(target=_serve, args=(feed, mine), name="stager", daemon=True).start()
             self._serving = True
         try:
-            batches = super().__iter__()  # type: ignore[misc]
+            batches = _plain(super().__iter__())  # type: ignore[misc]
         except BaseException:
             feed.leave()
             raise

@@ -1,6 +1,7 @@
 """Tests of the package against a fake daemon: python3 -m unittest discover -s python/tests."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -397,6 +398,9 @@ class DistributedCheckpoints(Case):
             def finish(self, metadata, results):
                 self.calls.append((metadata, results))
 
+            def write_data(self, plan, planner):
+                raise OSError(errno.ENOSPC, "full")
+
         with mock.patch.dict(sys.modules, {name: mock.Mock(FileSystemWriter=Base) for name in ("torch", "torch.distributed", "torch.distributed.checkpoint")}):
             from stager.dcp import Writer
         writer = Writer(self.dir, samples_seen=7, thread_count=4)
@@ -404,6 +408,8 @@ class DistributedCheckpoints(Case):
         writer.finish("metadata", [])
         writer._stager.commit.assert_called_once_with(self.dir, step=None, samples_seen=7, all_nodes=True)
         self.assertEqual((writer.threads, writer.calls), (4, [("metadata", [])]))
+        with self.assertRaisesRegex(stager.NoSpaceError, "what was written is not committed; remove it"):
+            writer.write_data(None, None)
         writer.use_collectives = False
         with self.assertRaisesRegex(stager.UsageError, "after a barrier"):
             writer.finish("metadata", [])
@@ -471,6 +477,19 @@ class Lightning(Case):
             plugin.save_checkpoint({"global_step": 5, "callbacks": {"stager": {"samples_seen": 20}}}, os.path.join(self.dir, name))
         plugin.checkpoint.commit.assert_called_once_with(os.path.join(self.dir, "step=5.ckpt"), step=5, samples_seen=20, all_nodes=True)
         self.assertEqual(len(plugin.saved), 3)
+
+    def test_full_disk_leaves_no_part_of_a_file(self):
+        def torn(_, __, path, ___):
+            with open(path, "w") as file:
+                file.write("torn")
+            raise OSError(errno.EDQUOT, "quota")
+
+        plugin, old = self.lightning.CheckpointIO("ckpt"), os.path.join(self.dir, "step=4.ckpt")
+        with open(old, "w"), mock.patch.object(self.lightning._CheckpointIO, "save_checkpoint", torn):
+            for path in (old, os.path.join(self.dir, "step=5.ckpt")):
+                with self.assertRaisesRegex(stager.NoSpaceError, "no space for step="):
+                    plugin.save_checkpoint({"global_step": 5}, path)
+        self.assertEqual(os.listdir(self.dir), ["step=4.ckpt"])
 
 
 class Trainer(Case):

@@ -23,6 +23,7 @@ import stager
 
 path, epochs, workers, shuffle, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 BATCH, EVERY = 16, 3
+OPTIONS = {}  # of each input
 AFTER = {"worker": 400, "stager": 64}  # samples after which a trainer gets a SIGKILL, if it lives: a worker may have had nothing more to do
 
 
@@ -53,7 +54,7 @@ def loader(dataset, **options):
 
 
 def samples(**options):
-    return loader(stager.torch.SampleDataset("train", decode=tensors, shuffle=shuffle, seed=5), **options)
+    return loader(stager.torch.SampleDataset("train", decode=tensors, shuffle=shuffle, seed=5, **OPTIONS), **options)
 
 
 def stateful():
@@ -63,35 +64,35 @@ def stateful():
 
 
 def shards():
-    return loader(stager.torch.ShardDataset("train", read))
+    return loader(stager.torch.ShardDataset("train", read, **OPTIONS))
 
 
 def webdataset():
-    return loader(stager.webdataset("train").shuffle(shuffle, seed=5).decode().map(decoded))
+    return loader(stager.webdataset("train", **OPTIONS).shuffle(shuffle, seed=5).decode().map(decoded))
 
 
 def hf():
-    data, _ = loader(stager.hf.dataset("train").map(number, remove_columns=["bin", "cls", "__key__"]))
+    data, _ = loader(stager.hf.dataset("train", **OPTIONS).map(number, remove_columns=["bin", "cls", "__key__"]))
     return data, lambda batch: batch["number"].tolist()
 
 
 def batches():
-    return stager.batches("train", BATCH, decode=number, shuffle=shuffle, seed=5), lambda batch: [sample["number"] for sample in batch]
+    return stager.batches("train", BATCH, decode=number, shuffle=shuffle, seed=5, **OPTIONS), lambda batch: [sample["number"] for sample in batch]
 
 
 def tf():
     import tensorflow
 
-    data = stager.tf.dataset("train", {"number": tensorflow.TensorSpec((), tensorflow.int64)}, decode=number, shuffle=shuffle, seed=5)
+    data = stager.tf.dataset("train", {"number": tensorflow.TensorSpec((), tensorflow.int64)}, decode=number, shuffle=shuffle, seed=5, **OPTIONS)
     return data.batch(BATCH).prefetch(4), lambda batch: batch["number"].numpy().tolist()
 
 
 def grain():
-    return stager.grain.loader("train", lambda of: of.map(number).batch(BATCH), shuffle=shuffle, seed=5), lambda batch: batch["number"].tolist()
+    return stager.grain.loader("train", lambda of: of.map(number).batch(BATCH), shuffle=shuffle, seed=5, **OPTIONS), lambda batch: batch["number"].tolist()
 
 
 def ray():
-    return stager.ray.dataset("train", decode=number, shuffle=shuffle, seed=5), lambda batch: batch["number"].tolist()
+    return stager.ray.dataset("train", decode=number, shuffle=shuffle, seed=5, **OPTIONS), lambda batch: batch["number"].tolist()
 
 
 # What makes a loader and a function that returns the numbers of a batch's samples, and what is imported once for all trainers.
@@ -111,6 +112,10 @@ KINDS = {
 def last_child():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return int(file.read().split()[-1])
+
+
+def passing(data):
+    return data.iter_batches(batch_size=BATCH) if kind == "ray" else data
 
 
 def strike(what, late):
@@ -134,7 +139,7 @@ def train(kill=""):
     run, last = 0, None
     for epoch in range(data.epoch, epochs):
         used += [[] for _ in range(epoch + 1 - len(used))]
-        for step, batch in enumerate(data.iter_batches(batch_size=BATCH) if kind == "ray" else data):
+        for step, batch in enumerate(passing(data)):
             used[epoch] += numbers(batch)
             run += len(numbers(batch))
             if what and run >= int(at):
