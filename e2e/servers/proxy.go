@@ -17,7 +17,7 @@ import (
 // when told to. Requests pass as they are, Host and signature with them.
 //
 // Each fault holds for the next so many requests and has its own count; a request
-// meets the first of them that has any left, in the order reset, slow-down, cut.
+// meets the first of them that has any left, in the order reset, hang, slow-down, cut, drip.
 type Proxy struct {
 	URL string
 
@@ -30,9 +30,12 @@ type Proxy struct {
 	down   bool
 	delay  time.Duration
 	resets int
+	hangs  int
 	slow   int
 	cuts   int
 	cutAt  int64
+	drips  int
+	rate   int64 // bytes a second of an answer that drips
 
 	expires bool // after so many requests
 	good    int
@@ -82,6 +85,19 @@ func (p *Proxy) SlowDown(n int) { p.set(func() { p.slow = n }) }
 // Cut breaks the next n answers to GET after so many bytes of their bodies.
 func (p *Proxy) Cut(n int, after int64) { p.set(func() { p.cuts, p.cutAt = n, after }) }
 
+// Hang takes the next n requests and never answers, until the client gives up.
+func (p *Proxy) Hang(n int) { p.set(func() { p.hangs = n }) }
+
+// Drip sends the next n answers to GET at so many bytes a second each.
+func (p *Proxy) Drip(n int, rate int64) { p.set(func() { p.drips, p.rate = n, rate }) }
+
+// Calm ends all faults but those that requests have already met.
+func (p *Proxy) Calm() {
+	p.set(func() {
+		p.down, p.delay, p.resets, p.hangs, p.slow, p.cuts, p.drips, p.expires = false, 0, 0, 0, 0, 0, 0, false
+	})
+}
+
 // ExpireAfter answers all requests but the next n with the 400 of a token that has expired.
 func (p *Proxy) ExpireAfter(n int) { p.set(func() { p.expires, p.good = true, n }) }
 
@@ -123,10 +139,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	reset := down || take(&p.resets)
 	expired := p.expires && !take(&p.good)
-	slow := !reset && take(&p.slow)
+	hang := !reset && take(&p.hangs)
+	slow := !reset && !hang && take(&p.slow)
 	counted := &countingWriter{ResponseWriter: w, proxy: p, left: -1}
-	if !reset && !slow && r.Method == http.MethodGet && take(&p.cuts) {
+	if get := !reset && !hang && !slow && r.Method == http.MethodGet; get && take(&p.cuts) {
 		counted.left = p.cutAt
+	} else if get && take(&p.drips) {
+		counted.rate = p.rate
 	}
 	p.mu.Unlock()
 
@@ -139,6 +158,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case reset:
 		breakOff(w)
+	case hang:
+		_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that the client is gone
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
 	case expired:
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(http.StatusBadRequest)
@@ -167,11 +190,12 @@ func breakOff(w http.ResponseWriter) {
 var errCut = errors.New("cut, as ordered")
 
 // countingWriter counts an answer's bytes and fails when left, unless negative, is
-// used up.
+// used up. Unless rate is 0, it sends so many bytes a second.
 type countingWriter struct {
 	http.ResponseWriter
 	proxy *Proxy
 	left  int64
+	rate  int64
 }
 
 func (c *countingWriter) Write(b []byte) (int, error) {
@@ -179,7 +203,7 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	if cut {
 		b = b[:c.left]
 	}
-	n, err := c.ResponseWriter.Write(b)
+	n, err := c.write(b)
 	if c.left >= 0 {
 		c.left -= int64(n)
 	}
@@ -187,6 +211,21 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	if cut {
 		_ = http.NewResponseController(c.ResponseWriter).Flush()
 		return n, errCut
+	}
+	return n, err
+}
+
+func (c *countingWriter) write(b []byte) (n int, err error) {
+	if c.rate == 0 {
+		return c.ResponseWriter.Write(b)
+	}
+	const pause = 50 * time.Millisecond
+	for part := max(1, int(c.rate*int64(pause)/int64(time.Second))); len(b) > 0 && err == nil; {
+		time.Sleep(pause)
+		var sent int
+		sent, err = c.ResponseWriter.Write(b[:min(part, len(b))])
+		n, b = n+sent, b[sent:]
+		err = errors.Join(err, http.NewResponseController(c.ResponseWriter).Flush())
 	}
 	return n, err
 }

@@ -82,11 +82,28 @@ func TestProxyGoesWrongAsOrdered(t *testing.T) {
 	p.Down(false)
 	p.Delay(time.Millisecond)
 	want("up again, and late", whole)
+	p.Delay(0)
+	p.Drip(1, 10_000)
+	began := time.Now()
+	want("drip", whole)
+	if took := time.Since(began); took < 90*time.Millisecond {
+		t.Errorf("1,000 bytes drip for %v, want at least 90ms", took)
+	}
+	p.Hang(1)
+	client.Timeout = 20 * time.Millisecond
+	want("hang", "no answer")
+	client.Timeout = 0
+	p.Hang(1)
+	p.SlowDown(1)
+	p.Cut(1, 100)
+	p.Down(true)
+	p.Calm()
+	want("calm", whole)
 	if got := p.Counts()[Request{"GET", "/k"}]; got < 8 {
 		t.Errorf("%d requests counted, want at least 8", got)
 	}
-	if got := p.Sent(); got != 4100 {
-		t.Errorf("%d bytes sent, want 4,100", got)
+	if got := p.Sent(); got != 6100 {
+		t.Errorf("%d bytes sent, want 6,100", got)
 	}
 }
 

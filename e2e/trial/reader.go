@@ -198,22 +198,41 @@ func digestDir(path string) (string, error) {
 
 func noteFile(h io.Writer, name string, body []byte) { fmt.Fprintf(h, "%q %q\n", name, body) }
 
+// Event is a line of a reader's record.
+type Event = event
+
 // readRecord is what a reader wrote down; a last line that a kill tore is left out.
-func readRecord(path string) (events []event, err error) {
+func readRecord(path string) ([]event, error) {
+	events, _, err := ReadRecord(path, 0)
+	return events, err
+}
+
+// ReadRecord is what a reader wrote down from a byte of its record on, and the byte at which to
+// continue. A last line without an end is left for later. A record that does not exist is empty.
+func ReadRecord(path string, from int64) (events []Event, to int64, err error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // killed before its first line
+		return nil, from, nil // killed before its first line
 	}
 	if err != nil {
-		return nil, err
+		return nil, from, err
 	}
 	defer file.Close() // opened for reading
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var e event
-		if json.Unmarshal(lines.Bytes(), &e) == nil {
+	if _, err = file.Seek(from, io.SeekStart); err != nil {
+		return nil, from, err
+	}
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return events, from, err
+		}
+		from += int64(len(line))
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
 			events = append(events, e)
 		}
 	}
-	return events, lines.Err()
 }

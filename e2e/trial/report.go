@@ -51,7 +51,7 @@ func (t *trial) report() (*Report, error) {
 			return nil, err
 		}
 		for _, e := range events {
-			d := delivery{e.Group, e.Epoch, shardName(e.Name)}
+			d := delivery{e.Group, e.Epoch, ShardName(e.Name)}
 			switch e.What {
 			case "took":
 				r.Delivered++
@@ -79,8 +79,8 @@ func (t *trial) report() (*Report, error) {
 	return r, nil
 }
 
-// shardName takes off what the window puts in front: e0001-00000007-name.
-func shardName(path string) string {
+// ShardName takes off what the window puts in front: e0001-00000007-name.
+func ShardName(path string) string {
 	parts := strings.SplitN(filepath.Base(path), "-", 3)
 	return parts[len(parts)-1]
 }
