@@ -48,7 +48,11 @@ func (kubectlLogsCmd) Help() string {
 }
 
 func (c kubectlLogsCmd) Run(ctx context.Context) error {
-	return c.each(ctx, false, func(p jobspec.RunningPod) error { return c.logs(ctx, p) })
+	err := c.each(ctx, false, func(p jobspec.RunningPod) error { return c.logs(ctx, p) })
+	if c.Follow && ctx.Err() != nil {
+		return nil // whoever follows logs ends that by a signal
+	}
+	return err
 }
 
 // logs prints the logs of a pod.
