@@ -83,8 +83,6 @@ def hf(out, path, size, pause):
     import torch
     from transformers import Trainer, TrainingArguments
 
-    import stager.hf  # not before the fork, after which a Trainer would wait for threads that it lost
-
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -127,7 +125,7 @@ SAVES = {
     "dcp_async": (dcp_async, "stager.dcp"),
     "lightning": (lightning, "stager.lightning"),
     "orbax": (orbax, "stager.orbax"),
-    "hf": (hf,),
+    "hf": (hf, "stager.hf", "accelerate", "transformers.trainer"),
     "ray": (ray, "stager.ray"),
 }
 
