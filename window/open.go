@@ -33,18 +33,21 @@ func (s Shard) Close() error {
 //
 // It opens the second link, which only stager can reach, and compares inode, size and time. It does
 // not use the name in ready/: any reader may replace that with a link to something else.
-func (w *Window) Open(id string) (Shard, error) {
+func (w *Window) Open(id string) (Shard, error) { return w.openBy(id, w.stage.openHeld) }
+
+// openBy opens a shard without the lock, because that may take long.
+func (w *Window) openBy(id string, open func(*entry) (Shard, error)) (Shard, error) {
 	w.mu.Lock()
 	l, err := w.heldLocked(id)
 	var e entry
 	if err == nil {
-		e = *l.e // opening may take long: without the lock
+		e = *l.e
 	}
 	w.mu.Unlock()
 	if err != nil {
 		return Shard{}, err
 	}
-	opened, err := w.stage.openHeld(&e, e.of.Tree)
+	opened, err := open(&e)
 	if err == nil {
 		return opened, nil
 	}
@@ -63,9 +66,9 @@ func (w *Window) Open(id string) (Shard, error) {
 
 // openHeld opens the second link of a published file or tree if inode and size match. Otherwise it
 // returns an error that is fs.ErrNotExist.
-func (s *localDir) openHeld(e *entry, tree bool) (Shard, error) {
+func (s *localDir) openHeld(e *entry) (Shard, error) {
 	name, ino, size := e.name, e.ino, e.size
-	if !tree {
+	if !e.of.Tree {
 		file, err := s.held.Open(name, ino, size, e.mark.Time)
 		return Shard{File: file}, err
 	}

@@ -2,44 +2,29 @@ package window
 
 import (
 	"errors"
-	"io"
-	"sync"
 	"testing"
-	"time"
 )
 
-// Opening a shard holds no lock, so that its lease may end and its file be removed meanwhile.
+// Opening a shard holds no lock, so that its lease may end and its file be removed meanwhile. That is
+// not a loss of the file.
 func TestOpenOfALeaseThatEndsMeanwhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: items(200, 10), Size: 40, Epochs: 1})
-		ended := b.start(t.Context())
-		var wg sync.WaitGroup
-		for {
-			l, err := b.Lease(t.Context(), LeaseRequest{Reader: "r", Wait: time.Hour, Bound: true})
-			if isEnd(err, 0) {
-				break
-			}
-			b.must(l, err)
-			wg.Go(func() {
-				if err := b.Ack(l.ID); err != nil {
-					t.Error(err)
-				}
-			})
-			wg.Go(func() {
-				shard, err := b.Open(l.ID)
-				if err != nil {
-					if !errors.Is(err, ErrNoLease) {
-						t.Errorf("got %v, want the shard or %v", err, ErrNoLease)
-					}
-					return
-				}
-				defer shard.Close()
-				if data, err := io.ReadAll(shard.File); err != nil || len(data) != 10 {
-					t.Errorf("got %d bytes (%v), want 10", len(data), err)
-				}
-			})
+		b := newBench(t, Config{Items: items(3, 10), Size: 100, Epochs: 1})
+		b.idle()
+		l := b.must(b.lease("r"))
+		_, err := b.openBy(l.ID, func(e *entry) (Shard, error) {
+			b.ok(b.Ack(l.ID))
+			b.idle()
+			return b.stage.openHeld(e)
+		})
+		if !errors.Is(err, ErrNoLease) || errors.Is(err, ErrLost) {
+			t.Errorf("got %v, want %v", err, ErrNoLease)
 		}
-		wg.Wait()
-		b.ok(<-ended)
+		if s := b.Status(); s.Acknowledged != 1 || s.Redelivered != 0 {
+			t.Errorf("got %d acknowledged, %d redelivered, want 1 and 0", s.Acknowledged, s.Redelivered)
+		}
+		shard, err := b.Open(b.must(b.lease("r")).ID)
+		b.ok(err)
+		b.ok(shard.Close())
 	})
 }
