@@ -37,7 +37,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image release reference man docs demo bench soak test test-all test-apiserver test-cluster lint fmt clean
+.PHONY: help build image release reference man docs demo bench soak simulation test test-all test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -78,6 +78,9 @@ SOAK ?= 30m
 soak: build ## run a small cluster under faults for 30 minutes, or SOAK=8h, and find what grows; as root
 	@echo 'Four daemons, an S3 server, readers and trainers share this machine for $(SOAK). It takes a core, 300 MiB of memory and 200 MiB in TMPDIR.'
 	go run -C e2e ./cmd/soak -for '$(SOAK)' -out '$(CURDIR)/bin/soak'
+
+simulation: ## compute docs/operations/at-scale.md: requests, throttling and money of 8,000 pods in a year
+	go test -C e2e -count=1 -v -timeout 60m ./simulation -run TestPageIsFresh -update
 
 test: ## run the tests that take minutes, against a real server of each protocol
 	@.ci/test quick

@@ -21,6 +21,7 @@ var withoutRoom = map[string]string{
 	"room":            "its windows are fakes that take too much",
 	"servers":         "it runs no stager",
 	"servers/ossfake": "it runs no stager",
+	"simulation":      "it runs no stager",
 	"servers/ports":   "it runs no stager",
 	"tools":           "it runs no stager",
 }
