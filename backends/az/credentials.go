@@ -28,6 +28,8 @@ type access struct {
 	transport *http.Transport
 	identity  azcore.TokenCredential // nil until it is needed
 
+	rotation objectstore.Rotation[login]
+
 	mu    sync.Mutex // guards the fields below
 	login login
 	have  clients
@@ -85,19 +87,33 @@ func (a *access) clients(ctx context.Context) (clients, error) {
 	a.renew = time.Time{}
 	if files {
 		a.renew = time.Now().Add(rereadAfter)
+		a.rotation.Use(l)
 	}
 	return a.have, nil
 }
 
-// forget makes the next request read the files again. It reports whether there are any.
-func (a *access) forget() bool {
+// rejected handles a request that the store did not permit. If the files have another key, the next
+// request uses it. It reports whether the request may succeed with another key than it was sent with.
+func (a *access) rejected() bool {
+	found, err := a.files()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.renew.IsZero() {
+	if err != nil || found == (login{}) || a.renew.IsZero() { // those in use are not from files
 		return false
 	}
-	a.renew = time.Now()
-	return true
+	others, again := a.rotation.Rejected(found)
+	if others {
+		a.renew = time.Now()
+	}
+	return again
+}
+
+// files reads the login in Options.Secrets, if there is any.
+func (a *access) files() (login, error) {
+	if a.opts.Secrets == "" {
+		return login{}, nil
+	}
+	return a.read(func(name string) (string, error) { return objectstore.SecretFile(a.opts, name) })
 }
 
 // find tries the sources in order. files reports that the login comes from files.
@@ -105,11 +121,8 @@ func (a *access) find() (l login, files bool, err error) {
 	if a.place.anonymous {
 		return login{}, false, nil
 	}
-	if a.opts.Secrets != "" {
-		l, err := a.read(func(name string) (string, error) { return objectstore.SecretFile(a.opts, name) })
-		if err != nil || l != (login{}) {
-			return l, true, err
-		}
+	if l, err := a.files(); err != nil || l != (login{}) {
+		return l, true, err
 	}
 	getenv := a.opts.Getenv
 	if getenv == nil {

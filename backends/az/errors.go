@@ -139,7 +139,7 @@ func (s *store) explain(op, key string, err error) error {
 			out.RetryAfter = time.Duration(seconds) * time.Second
 		}
 		if out.Kind == backends.Permission {
-			out.Again = s.access.forget() // the files may have another key
+			out.Again = s.access.rejected()
 		}
 	} else if s.noAccount(err) {
 		out.Kind = backends.Invalid

@@ -31,6 +31,11 @@ func (k *keys) GetAccessKeyID() string     { return k.id }
 func (k *keys) GetAccessKeySecret() string { return k.secret }
 func (k *keys) GetSecurityToken() string   { return k.token }
 
+// secret is an access key as files have it.
+type secret struct{ id, secret, token string }
+
+func (k *keys) secretOf() secret { return secret{k.id, k.secret, k.token} }
+
 // credentials tries the sources in the package comment, in order. The SDK asks for credentials
 // without a context. So every request first calls fetch, and the SDK uses the result.
 type credentials struct {
@@ -38,6 +43,7 @@ type credentials struct {
 	anonymous bool
 	client    *http.Client // for the metadata service
 
+	rotation objectstore.Rotation[secret]
 	querying chan struct{} // a lock held while the sources are read, which a context can interrupt
 
 	mu     sync.Mutex // guards the fields below
@@ -143,15 +149,12 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 	if getenv == nil {
 		getenv = func(string) string { return "" }
 	}
-	if c.opts.Secrets != "" {
-		found, err := threeNames(func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) })
-		if err != nil {
-			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("cannot read the files with credentials: %w", err)}
-		}
-		if found.id != "" {
+	if found, err := c.files(); err != nil || found.id != "" {
+		if err == nil {
 			found.renew = now.Add(rereadAfter)
-			return found, nil
+			c.rotation.Use(found.secretOf())
 		}
+		return found, err
 	}
 	found, err := threeNames(func(name string) (string, error) { return getenv(name), nil })
 	if err != nil || found.id != "" {
@@ -161,6 +164,32 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		return nil, noCredentials(errors.New("the metadata service is disabled"))
 	}
 	return c.role(ctx, getenv, now)
+}
+
+// files reads the access key in Options.Secrets. Without one, its id is empty.
+func (c *credentials) files() (*keys, error) {
+	if c.opts.Secrets == "" {
+		return new(keys), nil
+	}
+	found, err := threeNames(func(name string) (string, error) { return objectstore.SecretFile(c.opts, name) })
+	if err != nil {
+		return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("cannot read the files with credentials: %w", err)}
+	}
+	return found, nil
+}
+
+// rejected handles a request that the store did not permit. If the files have another key, the next
+// request uses it. It reports whether the request may succeed with another key than it was sent with.
+func (c *credentials) rejected() bool {
+	found, err := c.files()
+	if c.anonymous || err != nil || found.id == "" {
+		return false
+	}
+	others, again := c.rotation.Rejected(found.secretOf())
+	if others {
+		return c.forget()
+	}
+	return again
 }
 
 // threeNames assembles a key. Half a key is an error, so that no other source is used by mistake.

@@ -116,8 +116,11 @@ func (b *bucket) explain(op, key string, err error) error {
 	if errors.As(err, &a) {
 		b.log.Debug("the store rejected the request", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 		out.RetryAfter = a.retryAfter
-		if a.code == "SecurityTokenExpired" && b.credentials.forget() {
+		switch {
+		case a.code == "SecurityTokenExpired" && b.credentials.forget():
 			out.Kind = backends.Unavailable // the source of the token will have another
+		case out.Kind == backends.Permission:
+			out.Again = b.credentials.rejected()
 		}
 	}
 	return out

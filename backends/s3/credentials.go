@@ -65,18 +65,13 @@ type renewable struct {
 	cache *aws.CredentialsCache // a cache of this provider
 	fixed atomic.Bool           // the last ones came from the environment, which is constant
 
-	mu       sync.Mutex // guards the fields below
-	used     keys       // by requests since the last Retrieve
-	replaced time.Time  // when those replaced others; zero: they are the first
+	rotation objectstore.Rotation[keys]
 }
 
 // keys are credentials without their source and times.
 type keys struct{ id, secret, token string }
 
 func keysOf(c aws.Credentials) keys { return keys{c.AccessKeyID, c.SecretAccessKey, c.SessionToken} }
-
-// lateRejection is how long after a change of keys the store may reject requests that were sent before.
-const lateRejection = 30 * time.Second
 
 // newRenewable returns credentials whose SDK chain is chain at first and reloaded with load.
 func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load func(context.Context) (aws.CredentialsProvider, error)) *renewable {
@@ -90,14 +85,7 @@ func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	found, err := r.credentials.Retrieve(ctx)
 	r.fixed.Store(err == nil && (found.Source == environment || found.Source == config.CredentialsSourceName))
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if is := keysOf(found); is != r.used {
-			if r.used != (keys{}) {
-				r.replaced = time.Now()
-			}
-			r.used = is
-		}
+		r.rotation.Use(keysOf(found))
 	}
 	return found, err
 }
@@ -113,13 +101,11 @@ func (r *renewable) rejected() bool {
 	if err != nil || !found.HasKeys() {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if keysOf(found) != r.used {
+	others, again := r.rotation.Rejected(keysOf(found))
+	if others {
 		r.cache.Invalidate()
-		return true
 	}
-	return !r.replaced.IsZero() && time.Since(r.replaced) < lateRejection
+	return again
 }
 
 // renew makes the next request reload the credentials. It returns false if they cannot have

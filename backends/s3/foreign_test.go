@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // moto responds to HEAD of a missing key with the type of a web page, and push --commit failed with
@@ -313,89 +314,31 @@ func TestExpiredTokensAreReadAgain(t *testing.T) {
 
 // The key in a mounted Secret was rotated and the old one revoked at once. The cached key was used for five
 // minutes more, each refusal was final, and a drain in that time lost the last checkpoint.
-func TestRevokedKeysAreReadAgain(t *testing.T) {
-	secrets := t.TempDir()
-	write := func(id string) {
-		t.Helper()
-		for name, text := range map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": "secret"} {
-			if err := os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var mu sync.Mutex
-	valid, requests := "id-0", 0
-	endpoint := newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		requests++
-		if !strings.Contains(r.Header.Get("Authorization"), "Credential="+valid+"/") {
+func TestRotatedCredentialsAreUsed(t *testing.T) {
+	conformance.RotatedCredentials(t, newServer, conformance.Rotation{
+		Scheme: Scheme(), Writes: true,
+		URL: func(server string) string { return "s3://bucket/?endpoint=" + server },
+		Files: func(g string) map[string]string {
+			return map[string]string{"AWS_ACCESS_KEY_ID": g, "AWS_SECRET_ACCESS_KEY": "secret"}
+		},
+		Has: func(r *http.Request, g string) bool {
+			return strings.Contains(r.Header.Get("Authorization"), "Credential="+g+"/")
+		},
+		Refuse: func(w http.ResponseWriter, r *http.Request) {
 			code := "InvalidAccessKeyId"
 			if r.Method == http.MethodDelete {
 				code = "AccessDenied"
 			}
 			refuse(403, code)(w, r) // to HEAD without a body, and so without a code
-			return
-		}
-		if r.Method == http.MethodDelete {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		w.Header().Set("ETag", `"e"`)
-	}))
-	write(valid)
-	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "s3://bucket/?endpoint="+endpoint, backends.Options{Secrets: secrets, RetryFor: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	revoke := func(id string) {
-		mu.Lock()
-		defer mu.Unlock()
-		valid, requests = id, 0
-	}
-	for id, try := range map[string]func() error{
-		"id-1": func() error {
-			_, err := store.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{})
-			return err
 		},
-		"id-2": func() error { return store.Delete(t.Context(), "k") },
-		"id-3": func() error { _, err := store.Stat(t.Context(), "k"); return err },
-	} {
-		if err := try(); err != nil {
-			t.Fatalf("before key %s: %v", id, err)
-		}
-		revoke(id)
-		write(id)
-		var all sync.WaitGroup
-		for range 4 { // each was sent with the old key, and refused
-			all.Go(func() {
-				if err := try(); err != nil {
-					t.Errorf("after key %s came: %v, want that it is read and used", id, err)
-				}
-			})
-		}
-		all.Wait()
-	}
-}
-
-// Keys that are the same as before the refusal are not tried again.
-func TestRejectedKeysAreNotTriedAgain(t *testing.T) {
-	secrets := t.TempDir()
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
-		if err := os.WriteFile(filepath.Join(secrets, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "s3://bucket/?endpoint="+newServer(t, refuse(403, "InvalidAccessKeyId")), backends.Options{Secrets: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	var e *backends.Error
-	if err := store.Delete(t.Context(), "k"); !errors.As(err, &e) || e.Kind != backends.Permission || e.Again {
-		t.Errorf("got %+v, want kind permission, for good", err)
-	}
+		Serve: func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			w.Header().Set("ETag", `"e"`)
+		},
+	})
 }
 
 // The advice for a wrong clock was to set AWS_ACCESS_KEY_ID. The command line knows it by ErrClock.

@@ -1,0 +1,43 @@
+package az
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/stager-dev/stager/backends/conformance"
+)
+
+func listen(t *testing.T, h http.Handler) string {
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A wrong token was tried again until the end of all retries.
+func TestRotatedCredentialsAreUsed(t *testing.T) {
+	conformance.RotatedCredentials(t, listen, conformance.Rotation{
+		Scheme: Schemes()[0], Writes: true,
+		URL: func(server string) string { return "az://test/?endpoint=" + url.QueryEscape(server+"/mine") },
+		Files: func(g string) map[string]string {
+			return map[string]string{"AZURE_STORAGE_SAS_TOKEN": "sv=2024-11-04&sig=" + g}
+		},
+		Has: func(r *http.Request, g string) bool { return r.URL.Query().Get("sig") == g },
+		Refuse: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("x-ms-error-code", "AuthenticationFailed")
+			w.WriteHeader(http.StatusForbidden)
+		},
+		Serve: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"e"`)
+			w.Header().Set("x-ms-blob-type", "BlockBlob")
+			w.Header().Set("Last-Modified", "Tue, 24 Nov 2026 00:00:00 GMT")
+			switch r.Method {
+			case http.MethodPut:
+				w.WriteHeader(http.StatusCreated)
+			case http.MethodDelete:
+				w.WriteHeader(http.StatusAccepted)
+			}
+		},
+	})
+}

@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Rotation is a backend whose credentials are files of a Secret, in front of a server that accepts one
+// generation of them at a time.
+type Rotation struct {
+	Scheme backends.Scheme
+	URL    func(server string) string // of an object store at that address
+	Files  func(generation string) map[string]string
+	// Has reports whether a request carries the credentials of a generation.
+	Has func(r *http.Request, generation string) bool
+	// Serve answers accepted requests, Refuse all others.
+	Serve, Refuse http.HandlerFunc
+	Writes        bool
+}
+
+// RotatedCredentials tests what happens when credentials are replaced in a mounted Secret, and the
+// store refuses the old ones at once: requests under way succeed with the new ones. Credentials that
+// are still refused then are an error at once, not at the end of all retries.
+func RotatedCredentials(t *testing.T, listen func(*testing.T, http.Handler) string, r Rotation) {
+	var accepted atomic.Value
+	accepted.Store("generation-0")
+	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if r.Has(req, accepted.Load().(string)) {
+			r.Serve(w, req)
+		} else {
+			r.Refuse(w, req)
+		}
+	}))
+	open := func(secrets string) *backends.Store {
+		t.Helper()
+		store, err := backends.NewRegistry(r.Scheme).Open(t.Context(), r.URL(server), backends.Options{Secrets: secrets, RetryFor: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		return store
+	}
+	write := func(secrets, generation string) {
+		t.Helper()
+		for name, text := range r.Files(generation) {
+			if err := os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	secrets := t.TempDir()
+	write(secrets, "generation-0")
+	store := open(secrets)
+	calls := map[string]func() error{
+		"stat": func() error { _, err := store.Stat(t.Context(), "key"); return err },
+	}
+	if r.Writes {
+		calls["put"] = func() error {
+			_, err := store.PutBytes(t.Context(), "key", []byte("x"), backends.CreateOptions{})
+			return err
+		}
+		calls["delete"] = func() error { return store.Delete(t.Context(), "key") }
+	}
+	generation := 0
+	for name, call := range calls {
+		if err := call(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		generation++
+		next := fmt.Sprint("generation-", generation)
+		accepted.Store(next)
+		write(secrets, next)
+		var all sync.WaitGroup
+		for range 4 { // each is sent with the old ones, and refused
+			all.Go(func() {
+				if err := call(); err != nil {
+					t.Errorf("%s after %s came: %v, want that it is read and used", name, next, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	accepted.Store("generation-of-others")
+	wrong := t.TempDir()
+	write(wrong, "generation-wrong")
+	store = open(wrong)
+	var e *backends.Error
+	if _, err := store.Stat(t.Context(), "key"); !errors.As(err, &e) || e.Kind != backends.Permission || e.Again || strings.Contains(err.Error(), "gave up") {
+		t.Errorf("with wrong credentials: %+v, want kind permission at once", err)
+	}
+}

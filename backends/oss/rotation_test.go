@@ -1,0 +1,45 @@
+package oss
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/backends/conformance"
+)
+
+func listen(t *testing.T, h http.Handler) string {
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A rotated access key was used for five minutes more, and each refusal of it was final.
+func TestRotatedCredentialsAreUsed(t *testing.T) {
+	conformance.RotatedCredentials(t, listen, conformance.Rotation{
+		Scheme: Scheme(), Writes: true,
+		URL: func(server string) string { return "oss://bucket/?signature=v1&endpoint=" + url.QueryEscape(server) },
+		Files: func(g string) map[string]string {
+			return map[string]string{"OSS_ACCESS_KEY_ID": g, "OSS_ACCESS_KEY_SECRET": "secret"}
+		},
+		Has: func(r *http.Request, g string) bool {
+			return strings.HasPrefix(r.Header.Get("Authorization"), "OSS "+g+":")
+		},
+		Refuse: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/xml")
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, "<Error><Code>InvalidAccessKeyId</Code><Message>unknown</Message></Error>")
+		},
+		Serve: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"e"`)
+			w.Header().Set("X-Oss-Hash-Crc64ecma", "727031140999736901") // of "x"
+			w.Header().Set("Last-Modified", "Tue, 24 Nov 2026 00:00:00 GMT")
+			if r.Method == http.MethodDelete {
+				w.WriteHeader(http.StatusNoContent)
+			}
+		},
+	})
+}
