@@ -47,7 +47,7 @@ func RotatedCredentials(t *testing.T, listen func(*testing.T, http.Handler) stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { store.Close() })
+		t.Cleanup(func() { _ = store.Close() })
 		return store
 	}
 	write := func(secrets, generation string) {
