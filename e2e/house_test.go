@@ -58,7 +58,7 @@ var direct = []struct {
 	except []string
 	reason string
 }{
-	{"net/http", []string{"backends/az", "backends/conformance/hub", "backends/conformance/live", "backends/git", "backends/gs", "backends/hf", "backends/http", "backends/internal/objectstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/preemption", "stager/api"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
+	{"net/http", []string{"backends/az", "backends/conformance/hub", "backends/conformance/live", "backends/conformance/rotation", "backends/git", "backends/gs", "backends/hf", "backends/http", "backends/internal/objectstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/preemption", "stager/api"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
 	{"flag", []string{"stager/internal/golden"}, "flags are the command's, which has kong, and go test's"},
 	{"log", nil, "log/slog is the log"},

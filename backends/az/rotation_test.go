@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/rotation"
 )
 
 func listen(t *testing.T, h http.Handler) string {
@@ -17,7 +17,7 @@ func listen(t *testing.T, h http.Handler) string {
 
 // A wrong token was tried again until the end of all retries.
 func TestRotatedCredentialsAreUsed(t *testing.T) {
-	conformance.RotatedCredentials(t, listen, conformance.Rotation{
+	rotation.Run(t, listen, rotation.Case{
 		Scheme: Schemes()[0], Writes: true,
 		URL: func(server string) string { return "az://test/?endpoint=" + url.QueryEscape(server+"/mine") },
 		Files: func(g string) map[string]string {

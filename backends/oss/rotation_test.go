@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/rotation"
 )
 
 func listen(t *testing.T, h http.Handler) string {
@@ -19,7 +19,7 @@ func listen(t *testing.T, h http.Handler) string {
 
 // A rotated access key was used for five minutes more, and each refusal of it was final.
 func TestRotatedCredentialsAreUsed(t *testing.T) {
-	conformance.RotatedCredentials(t, listen, conformance.Rotation{
+	rotation.Run(t, listen, rotation.Case{
 		Scheme: Scheme(), Writes: true,
 		URL: func(server string) string { return "oss://bucket/?signature=v1&endpoint=" + url.QueryEscape(server) },
 		Files: func(g string) map[string]string {

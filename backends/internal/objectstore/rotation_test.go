@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestRotationTellsReplacedKeysFromWrongOnes(t *testing.T) {
+func TestRotationDistinguishesReplacedKeysFromWrongOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Rotation[string]
 		rejected := func(when, files string, others, again bool) {

@@ -1,4 +1,5 @@
-package conformance
+// Package rotation tests backends whose credentials are files of a Secret that is replaced.
+package rotation
 
 import (
 	"errors"
@@ -15,9 +16,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Rotation is a backend whose credentials are files of a Secret, in front of a server that accepts one
+// Case is a backend whose credentials are files of a Secret, in front of a server that accepts one
 // generation of them at a time.
-type Rotation struct {
+type Case struct {
 	Scheme backends.Scheme
 	URL    func(server string) string // of an object store at that address
 	Files  func(generation string) map[string]string
@@ -28,10 +29,10 @@ type Rotation struct {
 	Writes        bool
 }
 
-// RotatedCredentials tests what happens when credentials are replaced in a mounted Secret, and the
+// Run tests what happens when credentials are replaced in a mounted Secret, and the
 // store refuses the old ones at once: requests under way succeed with the new ones. Credentials that
 // are still refused then are an error at once, not at the end of all retries.
-func RotatedCredentials(t *testing.T, listen func(*testing.T, http.Handler) string, r Rotation) {
+func Run(t *testing.T, listen func(*testing.T, http.Handler) string, r Case) {
 	var accepted atomic.Value
 	accepted.Store("generation-0")
 	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
