@@ -51,10 +51,13 @@ func (e *examples) String() string {
 // nothing outside stager's own files.
 func (p *run) list(ctx context.Context, left *disk.Orphans) (f findings, err error) {
 	defer p.todo.end()
-	within := p.within()
+	within, known := p.within(), newNamesakes(p.cfg.oneName(p.dir))
 	for obj, err := range p.chosen(ctx) {
 		if err == nil {
 			err = p.refuseOwn(obj.Key, within)
+		}
+		if err == nil {
+			err = known.add(p.cfg.Dir, obj.Key)
 		}
 		if err != nil {
 			return f, err

@@ -46,7 +46,8 @@ type Config struct {
 	// Prefetch returns. May be nil.
 	Progress func(Progress)
 
-	free func(*disk.Dir) (int64, error) // replaced by tests that need a small disk
+	free    func(*disk.Dir) (int64, error) // replaced by tests that need a small disk
+	oneName func(*disk.Dir) bool           // replaced by tests that need a disk that ignores case
 }
 
 // Summary is the result of a prefetch.
@@ -98,6 +99,9 @@ func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
 	}
 	if p.cfg.free == nil {
 		p.cfg.free = (*disk.Dir).Free
+	}
+	if p.cfg.oneName == nil {
+		p.cfg.oneName = (*disk.Dir).OneName
 	}
 	stop := p.meter.start(cfg.Progress)
 	err := p.run(ctx)

@@ -314,6 +314,16 @@ func (f *Dir) Kind() string {
 	return on.Name
 }
 
+// OneName reports whether the file system takes names for the same that differ only in case.
+func (f *Dir) OneName() bool {
+	upper, err := f.private.Lstat(LockName)
+	if err != nil {
+		return false
+	}
+	lower, err := f.private.Lstat(strings.ToLower(LockName))
+	return err == nil && os.SameFile(upper, lower)
+}
+
 // Sync returns when all files of the directory are on the disk. On Linux that is one call, which
 // flushes the whole file system.
 func (f *Dir) Sync() error {
