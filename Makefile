@@ -65,6 +65,11 @@ docs: ## build bin/docs, the manual as a web site; broken links fail
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo
 
+.PHONY: recording
+recording: build ## write docs/assets/demo.svg, a recording of make demo
+	go build -C e2e -o /dev/null ./cmd/demo
+	go run -C e2e ./cmd/recording
+
 bench: build ## measure stager beside other clients of the same servers, in one to two hours; as root
 	@echo 'Starts servers of S3, SMB, NFS, HDFS and OSS on this machine, installs or builds what is missing, and moves what has goals: 4 GiB,'
 	@echo '20,000 x 50 KiB and more, to /dev/shm and /var/tmp, which takes 10 GiB of memory and 6 GiB of disk. Then 1 GiB and 2,000 x 50 KiB to and fro'

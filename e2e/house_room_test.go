@@ -16,6 +16,7 @@ var withoutRoom = map[string]string{
 	"image":           "it runs no stager",
 	"kinds":           "it runs no stager",
 	"lossyfs":         "it runs no stager; windows on it are in trial",
+	"recording":       "it runs no stager",
 	"reference":       "it runs no stager",
 	"release":         "it runs no window",
 	"room":            "its windows are fakes that take too much",
