@@ -25,7 +25,7 @@ paused = []
 def pause():
     if not paused:
         paused.append(True)
-        print("paused", flush=True)
+        print("paused", file=sys.__stdout__, flush=True)
         sys.stdin.readline()
 
 
@@ -179,7 +179,8 @@ def chain(err):
 def report(goes_wrong, error, out):
     began, result = time.monotonic(), {"classes": [], "text": ""}
     try:
-        goes_wrong(error, out)
+        with contextlib.redirect_stdout(sys.stderr):  # where libraries print, too
+            goes_wrong(error, out)
     except BaseException as err:  # such as a CheckpointException of dcp
         errors = chain(err)
         texts = [str(e) for e in errors if isinstance(e, stager.StagerError)] + [str(err)]
