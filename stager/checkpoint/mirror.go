@@ -6,9 +6,11 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,24 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 )
+
+// plainFiles mirrors the plain files of an output directory.
+type plainFiles struct {
+	cfg  *Config
+	log  *slog.Logger
+	root *os.Root
+
+	// The holder of Uploader.shipping uses these. It opens them when it first needs them.
+	there   map[string]backends.Object // that the store has and this process has not sent
+	ledger  *ledger
+	uploads *uploadLog
+
+	mu      sync.Mutex            // guards all below, and every plainFile; a leaf
+	files   map[string]*plainFile // by path
+	omitted map[string]string     // why entries of the directory are not mirrored, by path
+	empty   []Omission            // entries of the directory without content to mirror
+	sent    Mirrored              // by this process
+}
 
 // plainFile is a file that is mirrored.
 type plainFile struct {
@@ -42,12 +62,12 @@ func (p *plainFile) due(settle time.Duration, final bool) bool {
 	return final || p.refusedAs != p.now && time.Since(p.since) >= settle
 }
 
-// notePlain updates the state of the plain files of the directory.
-func (u *Uploader) notePlain(tree plainTree) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	old := u.plain
-	u.plain = make(map[string]*plainFile, len(tree.files))
+// note updates the state of the plain files of the directory.
+func (m *plainFiles) note(tree plainTree) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.files
+	m.files = make(map[string]*plainFile, len(tree.files))
 	for _, f := range tree.files {
 		p := old[f.Path]
 		if p == nil {
@@ -56,93 +76,94 @@ func (u *Uploader) notePlain(tree plainTree) {
 		if p.now != f {
 			p.now, p.since = f, time.Now()
 		}
-		u.plain[f.Path] = p
+		m.files[f.Path] = p
 	}
-	known := u.omitted
-	u.omitted, u.empty = make(map[string]string, len(tree.omitted)), tree.empty
+	known := m.omitted
+	m.omitted, m.empty = make(map[string]string, len(tree.omitted)), tree.empty
 	for _, o := range tree.omitted {
-		if u.omitted[o.Name] = o.Reason; known[o.Name] != o.Reason {
-			logOmitted(u.log, []Omission{o}, nil)
+		if m.omitted[o.Name] = o.Reason; known[o.Name] != o.Reason {
+			logOmitted(m.log, []Omission{o}, nil)
 		}
 	}
-	n := len(u.omitted)
-	for _, p := range u.plain {
+	n := len(m.omitted)
+	for _, p := range m.files {
 		if p.refused != "" {
 			n++
 		}
 	}
-	u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Set(float64(n))
+	m.cfg.Metrics.omitted.WithLabelValues(m.cfg.Output).Set(float64(n))
 }
 
 // mirror sends plain files that were unchanged for the quiet period, or all if final is set. A
-// file that is written meanwhile is sent up to its size when it was opened, and again later.
-func (u *Uploader) mirror(ctx context.Context, final bool) error {
-	u.mu.Lock()
+// file that is written meanwhile is sent up to its size when it was opened, and again later. The
+// caller must hold the shipping token.
+func (m *plainFiles) mirror(ctx context.Context, final bool) error {
+	m.mu.Lock()
 	var due []*plainFile
-	for _, p := range u.plain {
-		if p.due(u.cfg.QuietPeriod, final) {
+	for _, p := range m.files {
+		if p.due(m.cfg.QuietPeriod, final) {
 			due = append(due, p)
 		}
 	}
-	u.mu.Unlock()
+	m.mu.Unlock()
 	if len(due) == 0 {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b *plainFile) int { return strings.Compare(a.now.Path, b.now.Path) })
-	store := u.cfg.Store
-	if u.cfg.Mode == ModeCheckpoint {
+	store := m.cfg.Store
+	if m.cfg.Mode == ModeCheckpoint {
 		store = store.Sub(filesDir)
 	}
-	if u.there == nil { // only the holder of the shipping token gets here
+	if m.there == nil {
 		there, err := mirrored(ctx, store)
 		if err != nil {
 			return err
 		}
-		u.there = there
-		u.ledger = openLedger(u.root, ledgerName, store.Name())
+		m.there = there
+		m.ledger = openLedger(m.root, ledgerName, store.Name())
 	}
-	u.openUploads()
-	defer u.uploads.tidy(ctx)
-	defer u.ledger.flush()
-	later := u.namesakes(due)
-	var unread error // guarded by u.mu
+	m.openUploads()
+	defer m.uploads.tidy(ctx)
+	defer m.ledger.flush()
+	later := m.namesakes(due)
+	var unread error // guarded by mu
 	now := slices.DeleteFunc(slices.Clone(due), func(p *plainFile) bool {
 		_, ok := later[p.now.Path]
 		return ok
 	})
 	err := forEach(ctx, parallel(store, 0), now, func(ctx context.Context, p *plainFile) error {
-		err := u.mirrorFile(ctx, store, p, final)
+		err := m.mirrorFile(ctx, store, p, final)
 		var ofStore *backends.Error
 		if err == nil || errors.As(err, &ofStore) {
 			return err
 		}
-		u.mu.Lock() // the error concerns this file alone
-		defer u.mu.Unlock()
+		m.mu.Lock() // the error concerns this file alone
+		defer m.mu.Unlock()
 		unread = errors.Join(unread, err)
 		return nil
 	})
 	if err == nil {
-		err = u.mirrorNamesakes(ctx, store, due, later, final)
+		err = m.mirrorNamesakes(ctx, store, due, later, final)
 	}
 	err = errors.Join(err, unread)
 	// From here on, this process has newer information than the listing.
 	for _, p := range due {
-		delete(u.there, p.now.Path)
+		delete(m.there, p.now.Path)
 	}
 	return err
 }
 
 // mirrorFile sends one file if the store does not have it.
-func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *plainFile, final bool) error {
-	u.mu.Lock()
+func (m *plainFiles) mirrorFile(ctx context.Context, store *backends.Store, p *plainFile, final bool) error {
+	m.mu.Lock()
 	f := p.now
-	u.mu.Unlock()
-	known, err := mirrors(ctx, store, u.root, u.ledger, f, u.there[f.Path])
+	m.mu.Unlock()
+	known, err := mirrors(ctx, store, m.root, m.ledger, f, m.there[f.Path])
 	if err == nil && !known {
-		opts := u.uploads.options(ctx, u.plainKey(f.Path))
-		f, err = sendPlain(ctx, store, u.root, u.ledger, f, opts, !final, func(int64) {})
+		opts := m.uploads.options(ctx, m.key(f.Path))
+		f, err = sendPlain(ctx, store, m.root, m.ledger, f, opts, !final, func(int64) {})
 	}
-	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f) {
+	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(m.root, f) {
 		return nil // it is sent when it is closed, or never
 	}
 	reason, ok := refusal(err)
@@ -150,23 +171,23 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 		reason, ok = unreadable(err)
 	}
 	if ok {
-		u.refuse(p, f, reason)
+		m.refuse(p, f, reason)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.uploads.done(u.plainKey(f.Path))
+	m.uploads.done(m.key(f.Path))
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if p.refused != "" {
-		u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Dec()
+		m.cfg.Metrics.omitted.WithLabelValues(m.cfg.Output).Dec()
 	}
 	p.sent, p.refused, p.refusedAs = f, "", plain{}
 	if !known {
-		u.cfg.Metrics.mirroredBytes.WithLabelValues(u.cfg.Output).Add(float64(f.Size))
-		u.mirrored.Files++
-		u.mirrored.Bytes += f.Size
+		m.cfg.Metrics.mirroredBytes.WithLabelValues(m.cfg.Output).Add(float64(f.Size))
+		m.sent.Files++
+		m.sent.Bytes += f.Size
 	}
 	return nil
 }

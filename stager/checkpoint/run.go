@@ -342,8 +342,8 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 		}
 	}
 	if final {
-		logOmitted(u.log, nil, u.empty)
-		errs = append(errs, omittedErr(u.omittedLocked()))
+		logOmitted(u.log, nil, u.plain.withoutContent())
+		errs = append(errs, omittedErr(u.plain.notSaved()))
 	}
 	return errors.Join(append(errs, cut)...)
 }

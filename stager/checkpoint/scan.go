@@ -104,7 +104,7 @@ func (u *Uploader) scan(ended bool) error {
 	if err != nil {
 		return fmt.Errorf("the output directory: %w", err)
 	}
-	u.notePlain(tree)
+	u.plain.note(tree)
 	return nil
 }
 

@@ -76,9 +76,9 @@ func (u *Uploader) Status() Status {
 	s := Status{
 		Output: u.cfg.Output, Dir: u.cfg.Dir, Destination: u.cfg.Store.Name(), Mode: u.cfg.Mode,
 		LagSeconds: u.lagLocked().Seconds(), Pending: u.pendingLocked(),
-		Mirrored: u.mirrored, Blind: u.blind, LastError: u.lastError,
+		Mirrored: u.plain.mirrored(), Blind: u.blind, LastError: u.lastError,
 	}
-	s.NotSaved = u.omittedLocked()
+	s.NotSaved = u.plain.notSaved()
 	s.Missed = slices.Clone(u.missed)
 	s.NotSaved = s.NotSaved[:min(len(s.NotSaved), 100)]
 	if u.complete.Step >= 0 {

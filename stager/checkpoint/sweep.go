@@ -147,8 +147,7 @@ func (u *Uploader) sweepLater() {
 	if over {
 		return
 	}
-	u.openUploads()
-	ids := u.uploads.abandon(u.mirrorsLater)
+	ids := u.plain.abandonUploads()
 	u.cleanLater(func(c *cleanup) { c.sweep, c.mirrored = true, append(c.mirrored, ids...) })
 }
 

@@ -62,7 +62,7 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 		err = u.ship(ctx, snap)
 	}
 	if err == nil && all {
-		err = u.mirror(ctx, final)
+		err = u.plain.mirror(ctx, final)
 	}
 	if err == nil && !final {
 		u.sweepLater()

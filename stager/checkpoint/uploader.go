@@ -94,6 +94,7 @@ type Uploader struct {
 	root      *os.Root
 	lock      *disk.Lock // nil until begin
 	snapshots *snapshotDir
+	plain     *plainFiles
 	member    *member   // nil with a single node
 	since     time.Time // single node: older steps belong to a job of several nodes; zero: none do
 
@@ -115,33 +116,27 @@ type Uploader struct {
 
 	rescan chan struct{} // signals Run that a checkpoint waits for another scan
 
-	mu          sync.Mutex                 // guards the fields below
-	scans       int64                      // that have begun
-	listed      int64                      // the last of them that has ended
-	recent      []found                    // checkpoints of the current scan and the one before
-	seen        map[string]*entry          // incomplete checkpoints, by name
-	temporary   map[uint64]bool            // inodes that had temporary names during the last scan
-	moved       map[string]uint64          // inodes of entries renamed into place, by name
-	snaps       map[int64]*snapshot        // complete and not uploaded, by step
-	explicit    map[string]bool            // names for which Commit was called
-	saved       map[int64]time.Time        // when this process committed each step provisionally; zero: it is final
-	shipped     map[string]shipment        // by name; a hint, stored on disk
-	failed      map[string]failure         // by name
-	plain       map[string]*plainFile      // by path
-	omitted     map[string]string          // why entries of the directory are not mirrored, by path
-	empty       []Omission                 // entries of the directory without content to mirror
-	halfWritten map[string]bool            // checkpoints under temporary names
-	there       map[string]backends.Object // objects that the store mirrors; nil until listed
-	ledger      *ledger                    // of mirrored files; nil until opened
-	uploads     *uploadLog                 // of mirrored files; nil until opened
-	own         []string                   // directories committed by this process, oldest first
-	ids         map[string]bool            // of uploads from this directory, also by earlier processes; a hint, stored on disk
-	committedAs map[int64]string           // ids of the COMMITs that this process wrote, by step
-	sweepsBlind bool                       // the destination cannot be swept
-	stood       map[string]stood           // first appearance of each name
-	before      Cursors                    // input positions during the last scan
-	polls       bool                       // no events for new names
-	swept       bool                       // the destination was swept for orphans
+	mu          sync.Mutex          // guards the fields below
+	scans       int64               // that have begun
+	listed      int64               // the last of them that has ended
+	recent      []found             // checkpoints of the current scan and the one before
+	seen        map[string]*entry   // incomplete checkpoints, by name
+	temporary   map[uint64]bool     // inodes that had temporary names during the last scan
+	moved       map[string]uint64   // inodes of entries renamed into place, by name
+	snaps       map[int64]*snapshot // complete and not uploaded, by step
+	explicit    map[string]bool     // names for which Commit was called
+	saved       map[int64]time.Time // when this process committed each step provisionally; zero: it is final
+	shipped     map[string]shipment // by name; a hint, stored on disk
+	failed      map[string]failure  // by name
+	halfWritten map[string]bool     // checkpoints under temporary names
+	own         []string            // directories committed by this process, oldest first
+	ids         map[string]bool     // of uploads from this directory, also by earlier processes; a hint, stored on disk
+	committedAs map[int64]string    // ids of the COMMITs that this process wrote, by step
+	sweepsBlind bool                // the destination cannot be swept
+	stood       map[string]stood    // first appearance of each name
+	before      Cursors             // input positions during the last scan
+	polls       bool                // no events for new names
+	swept       bool                // the destination was swept for orphans
 	cleanup     cleanup
 	locks       stepLocks
 	last        *earlier // the last COMMIT that this process wrote; nil: none, or several nodes
@@ -150,8 +145,7 @@ type Uploader struct {
 	apart       time.Duration // time between the newest and the one before; 0: it is the first
 	committed   StepTime      // newest; step -1 for none
 	upTo        time.Time     // when the newest checkpoint that this process committed was complete
-	mirrored    Mirrored
-	missed      []Waiting // will not be committed, the last mostMissed
+	missed      []Waiting     // will not be committed, the last mostMissed
 	appeared    map[string]newName
 	blind       bool
 	lastSent    time.Time // start of the current Interval
@@ -234,12 +228,13 @@ func New(cfg Config) (*Uploader, error) {
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
-		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce), locks: make(stepLocks),
+		stood: make(map[string]stood), read: make(map[string]readOnce), locks: make(stepLocks),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.cleans = cfg.Store.Impatient(cleanupRetryFor)
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
+	u.plain = &plainFiles{cfg: &u.cfg, log: u.log, root: root}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())
@@ -415,8 +410,7 @@ func (u *Uploader) Close() error {
 		u.member.close()
 	}
 	u.endCleanup()
-	u.ledger.close()
-	u.uploads.close()
+	u.plain.close()
 	var err error
 	if u.lock != nil {
 		err = u.lock.Close()

@@ -100,31 +100,44 @@ func (l *uploadLog) close() {
 
 // openUploads opens the record of uploads of mirrored files. The caller must hold the shipping
 // token.
-func (u *Uploader) openUploads() {
-	if u.uploads == nil {
-		u.uploads = newUploadLog(u.cfg.Store, openJournal(u.root, resumesName), u.log)
+func (m *plainFiles) openUploads() {
+	if m.uploads == nil {
+		m.uploads = newUploadLog(m.cfg.Store, openJournal(m.root, resumesName), m.log)
 	}
 }
 
-// plainKey returns the key of a mirrored file at the destination.
-func (u *Uploader) plainKey(path string) string {
-	if u.cfg.Mode == ModeCheckpoint {
+// abandonUploads returns the IDs of incomplete uploads that this process does not resume. The
+// caller must hold the shipping token.
+func (m *plainFiles) abandonUploads() []string {
+	m.openUploads()
+	return m.uploads.abandon(m.later)
+}
+
+// key returns the key of a mirrored file at the destination.
+func (m *plainFiles) key(path string) string {
+	if m.cfg.Mode == ModeCheckpoint {
 		return filesDir + "/" + path
 	}
 	return path
 }
 
-// mirrorsLater reports whether key belongs to a file that is still to be mirrored, so that its
-// upload may be resumed.
-func (u *Uploader) mirrorsLater(key string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for path, p := range u.plain {
-		if u.plainKey(path) == key {
+// later reports whether key belongs to a file that is still to be mirrored, so that its upload may
+// be resumed.
+func (m *plainFiles) later(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for path, p := range m.files {
+		if m.key(path) == key {
 			return p.sent != p.now
 		}
 	}
 	return false
+}
+
+// close closes the local records.
+func (m *plainFiles) close() {
+	m.ledger.close()
+	m.uploads.close()
 }
 
 // tidy removes the record when no upload is incomplete.
