@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ import (
 //     still be committed. None of them is used again once its snapshot is gone. An upload that is
 //     committed meanwhile may be replaced meanwhile, and a later step may refer to its data: what was
 //     listed before says nothing about it.
-//   - Both change the COMMIT of a step only with that step's lock; see lockCommit.
+//   - Both change the COMMIT of a step only with that step's lock; see stepLocks.
 
 const (
 	// cleanupRetryFor is how long a request of the cleanup is tried again. The next commit repeats
@@ -36,18 +37,31 @@ const (
 	cleanupAtEnd = time.Minute
 )
 
-// cleanup is what is to be cleaned up. Uploader.mu guards it.
+// cleanup is what is to be cleaned up, and what is known of the destination for it.
 type cleanup struct {
+	store *backends.Store // the destination, with requests that are given up soon
+
+	// The goroutine uses these alone.
+	read       map[string]readOnce // COMMITs
+	nodesSwept time.Time           // last sweep of records of former nodes
+
+	mu     sync.Mutex         // guards all below; a leaf
 	cancel context.CancelFunc // nil: not running
 	ended  chan struct{}      // closed when the goroutine ends
 	closed bool
 	retain bool
 	sweep  bool
 	drop   bool
+	swept  bool // the destination was swept for orphans
+	blind  bool // it cannot be swept
 	// mirrored are the ids of incomplete uploads of mirrored files that nobody resumes.
 	mirrored []string
 	// left is what uploads of this process left. The rest is also found without it, when it is old.
 	left []leftover
+}
+
+func newCleanup(store *backends.Store) *cleanup {
+	return &cleanup{store: store.Impatient(cleanupRetryFor), read: make(map[string]readOnce)}
 }
 
 // leftover is data in the directory of a step that nothing needs, unless a COMMIT names it.
@@ -60,11 +74,11 @@ type leftover struct {
 
 // cleanLater lets the cleanup run, with what add adds to it.
 func (u *Uploader) cleanLater(add func(c *cleanup)) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	c := &u.cleanup
+	c := u.cleanup
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	add(c)
-	if c.closed || c.cancel != nil || !c.isDue() {
+	if c.closed || c.cancel != nil || !c.isDueLocked() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,23 +86,17 @@ func (u *Uploader) cleanLater(add func(c *cleanup)) {
 	go u.clean(ctx, c.ended)
 }
 
-func (c *cleanup) isDue() bool { return c.retain || c.sweep || c.drop && len(c.left) > 0 }
+func (c *cleanup) isDueLocked() bool { return c.retain || c.sweep || c.drop && len(c.left) > 0 }
 
 // clean cleans up until nothing is left to do.
 func (u *Uploader) clean(ctx context.Context, ended chan<- struct{}) {
 	defer close(ended)
+	c := u.cleanup
 	for {
-		u.mu.Lock()
-		c := &u.cleanup
-		if ctx.Err() != nil || !c.isDue() {
-			c.cancel()
-			c.cancel = nil
-			u.mu.Unlock()
+		retain, sweep, ok := c.next(ctx)
+		if !ok {
 			return
 		}
-		retain, sweep := c.retain, c.sweep
-		c.retain, c.sweep, c.drop = false, false, false
-		u.mu.Unlock()
 		u.dropLeft(ctx)
 		if retain {
 			u.retain(ctx)
@@ -96,19 +104,33 @@ func (u *Uploader) clean(ctx context.Context, ended chan<- struct{}) {
 		if sweep {
 			u.sweepOnce(ctx)
 		}
-		if ctx.Err() != nil { // for endCleanup
-			u.mu.Lock()
+		if ctx.Err() != nil { // for end
+			c.mu.Lock()
 			c.retain, c.sweep = c.retain || retain, c.sweep || sweep
-			u.mu.Unlock()
+			c.mu.Unlock()
 		}
 	}
 }
 
-// cleaned waits until nothing is left to clean up, or ctx is done. It reports whether nothing is.
-func (u *Uploader) cleaned(ctx context.Context) bool {
-	u.mu.Lock()
-	running, ended := u.cleanup.cancel != nil, u.cleanup.ended
-	u.mu.Unlock()
+// next returns what is to be done now, or ends the run of the cleanup if there is nothing.
+func (c *cleanup) next(ctx context.Context) (retain, sweep, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() != nil || !c.isDueLocked() {
+		c.cancel()
+		c.cancel = nil
+		return false, false, false
+	}
+	retain, sweep = c.retain, c.sweep
+	c.retain, c.sweep, c.drop = false, false, false
+	return retain, sweep, true
+}
+
+// wait waits until nothing is left to clean up, or ctx is done. It reports whether nothing is.
+func (c *cleanup) wait(ctx context.Context) bool {
+	c.mu.Lock()
+	running, ended := c.cancel != nil, c.ended
+	c.mu.Unlock()
 	if !running {
 		return true
 	}
@@ -120,25 +142,45 @@ func (u *Uploader) cleaned(ctx context.Context) bool {
 	}
 }
 
-// endCleanup stops the cleanup, and logs what it did not do.
-func (u *Uploader) endCleanup() {
-	u.mu.Lock()
-	c := &u.cleanup
+// end stops the cleanup, and logs what it did not do.
+func (c *cleanup) end(log *slog.Logger) {
+	c.mu.Lock()
 	c.closed = true
 	cancel, ended := c.cancel, c.ended
 	if cancel != nil {
 		cancel()
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	if cancel == nil {
 		return
 	}
 	<-ended
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if c.isDue() {
-		u.log.Warn("older steps and data of killed uploads are not all removed: a later commit removes them, and so does stager prune")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isDueLocked() {
+		log.Warn("older steps and data of killed uploads are not all removed: a later commit removes them, and so does stager prune")
 	}
+}
+
+// allLeft returns what uploads of this process left.
+func (c *cleanup) allLeft() []leftover {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.left)
+}
+
+// forget removes from left what is done.
+func (c *cleanup) forget(done func(l leftover) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = slices.DeleteFunc(c.left, done)
+}
+
+// isBlind reports whether the destination cannot be swept.
+func (c *cleanup) isBlind() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.blind
 }
 
 // waitsForCleanup reports whether Drain, which has saved everything, should look for checkpoints
@@ -161,13 +203,13 @@ func (u *Uploader) waitsForCleanup(ctx context.Context, exit Exit, until *time.T
 	}
 	within, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	return !u.cleaned(within) && !exit.Gone && ctx.Err() == nil
+	return !u.cleanup.wait(within) && !exit.Gone && ctx.Err() == nil
 }
 
 // cleanupParallel returns how many objects the cleanup removes at once: few enough to leave an
 // upload most of the concurrent requests.
 func (u *Uploader) cleanupParallel() int {
-	return min(max(u.cleans.Connections()/4, 1), cleanupWidth)
+	return min(max(u.cleanup.store.Connections()/4, 1), cleanupWidth)
 }
 
 // yieldToUpload waits while a checkpoint is being uploaded that needs all requests: the store
@@ -179,7 +221,7 @@ func (u *Uploader) yieldToUpload(ctx context.Context) error {
 		u.mu.Lock()
 		waits, changed := u.uploading != nil, u.changed
 		u.mu.Unlock()
-		if !waits || !u.ending.Load() && u.cleans.Connections() > 1 {
+		if !waits || !u.ending.Load() && u.cleanup.store.Connections() > 1 {
 			return nil
 		}
 		select {
@@ -195,14 +237,15 @@ func (u *Uploader) yieldToUpload(ctx context.Context) error {
 // retain removes old steps and the orphans of killed uploads. After an error, the next commit
 // retries it.
 func (u *Uploader) retain(ctx context.Context) {
+	c, left := u.cleanup, u.cleanup.allLeft()
 	u.mu.Lock()
-	ids, left := u.overLocked(), slices.Clone(u.cleanup.left)
+	ids := u.overLocked()
 	u.mu.Unlock()
 	if u.member != nil {
 		ids = nil // another node may commit what this one sent
 	}
 	r := u.retention(ids)
-	r.keep, r.own, r.committing, r.read = u.cfg.Keep, u.ownDirs, u.commits, u.read
+	r.keep, r.own, r.committing, r.read = u.cfg.Keep, u.ownDirs, u.commits, c.read
 	spared, busy := make(map[int64]bool), r.busy
 	r.busy = func(step int64) bool {
 		spared[step] = spared[step] || busy(step)
@@ -211,8 +254,8 @@ func (u *Uploader) retain(ctx context.Context) {
 	r.kept = func(steps []good) {
 		u.finalize(ctx, slices.DeleteFunc(slices.Clone(steps), func(g good) bool { return r.busy(g.commit.Step) }), false)
 	}
-	if r.nodes = time.Since(u.nodesSwept) >= sweepNodesEvery; r.nodes {
-		u.nodesSwept = time.Now()
+	if r.nodes = time.Since(c.nodesSwept) >= sweepNodesEvery; r.nodes {
+		c.nodesSwept = time.Now()
 	}
 	for _, l := range left {
 		if l.commit != nil {
@@ -227,11 +270,9 @@ func (u *Uploader) retain(ctx context.Context) {
 		return
 	}
 	u.sweepOrphans(ctx, r, "step-")
+	c.forget(func(l leftover) bool { return l.commit != nil && slices.Contains(left, l) && !spared[l.step] })
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.cleanup.left = slices.DeleteFunc(u.cleanup.left, func(l leftover) bool {
-		return l.commit != nil && slices.Contains(left, l) && !spared[l.step]
-	})
 	if newest > u.committed.Step && u.upTo.IsZero() {
 		u.committed = StepTime{Step: newest}
 	}
@@ -240,7 +281,7 @@ func (u *Uploader) retain(ctx context.Context) {
 // retention returns a retention that skips steps which this process is saving.
 func (u *Uploader) retention(ids map[string]bool) *retention {
 	return &retention{
-		store: u.cleans.After(u.yieldToUpload), urgent: u.cleans, ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
+		store: u.cleanup.store.After(u.yieldToUpload), urgent: u.cleanup.store, ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
 		busy: func(step int64) bool {
 			u.mu.Lock()
 			defer u.mu.Unlock()
@@ -271,10 +312,7 @@ func (u *Uploader) ownDirs() []string {
 // dropLeft removes uploads of this process that will not be committed. Those of a step that is
 // being saved stay for now: the same upload may be sent there again.
 func (u *Uploader) dropLeft(ctx context.Context) {
-	u.mu.Lock()
-	left := slices.Clone(u.cleanup.left)
-	u.mu.Unlock()
-	for _, l := range left {
+	for _, l := range u.cleanup.allLeft() {
 		r := u.retention(map[string]bool{l.id: true})
 		if l.id == "" || r.busy(l.step) {
 			continue
@@ -285,9 +323,7 @@ func (u *Uploader) dropLeft(ctx context.Context) {
 			}
 			u.log.Warn("cannot remove unreferenced data", "step", l.dir, "upload", l.id, "error", err)
 		}
-		u.mu.Lock()
-		u.cleanup.left = slices.DeleteFunc(u.cleanup.left, func(other leftover) bool { return other == l })
-		u.mu.Unlock()
+		u.cleanup.forget(func(other leftover) bool { return other == l })
 	}
 }
 
@@ -310,35 +346,9 @@ func (u *Uploader) savesLocked(step int64) bool {
 	return u.member != nil && u.member.saves(step)
 }
 
-// stepLocks are the steps whose COMMIT this process changes now. Uploader.mu guards it.
-type stepLocks map[int64]chan struct{}
-
-// lockCommit waits until this process changes the COMMIT of a step nowhere else. The caller must
-// call unlock.
-//
-// Stores without conditional writes need the lock, and all stores do for a removal: otherwise the
-// COMMIT that is removed may be one that the sender wrote after retention had looked.
-func (u *Uploader) lockCommit(ctx context.Context, step int64) (unlock func(), err error) {
-	for {
-		u.mu.Lock()
-		held := u.locks[step]
-		if held == nil {
-			unlock := u.lockLocked(step)
-			u.mu.Unlock()
-			return unlock, nil
-		}
-		u.mu.Unlock()
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, &backends.Error{Op: "commit", Key: stepDir(step, 0), Kind: backends.Canceled, Err: context.Cause(ctx)}
-		}
-	}
-}
-
-// lockUnsaved is like lockCommit, and fails if this process is saving the step.
+// lockUnsaved is like stepLocks.lock, and fails if this process is saving the step.
 func (u *Uploader) lockUnsaved(ctx context.Context, step int64) (unlock func(), ok bool) {
-	unlock, err := u.lockCommit(ctx, step)
+	unlock, err := u.locks.lock(ctx, step)
 	if err != nil {
 		return nil, false
 	}
@@ -347,19 +357,4 @@ func (u *Uploader) lockUnsaved(ctx context.Context, step int64) (unlock func(), 
 		return nil, false
 	}
 	return unlock, true
-}
-
-// lockLocked takes the lock of a step that is free.
-func (u *Uploader) lockLocked(step int64) (unlock func()) {
-	if weaken.unlocked {
-		return func() {}
-	}
-	done := make(chan struct{})
-	u.locks[step] = done
-	return sync.OnceFunc(func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		delete(u.locks, step)
-		close(done)
-	})
 }

@@ -128,7 +128,7 @@ func TestSlowCleanupDoesNotDelayCheckpoint(t *testing.T) {
 							t.Errorf("got %v committed and %v after %v, want %s", got, err, time.Since(began), want)
 						}
 						if !drained {
-							u.cleaned(t.Context())
+							u.cleanup.wait(t.Context())
 							if got := unreferenced(t, b.Backend); len(got) > 0 || !slices.Equal(commits(b.Backend), []string{stepDir(3, 0)}) {
 								t.Errorf("got %v committed and %d other objects after the cleanup, want %s alone", commits(b.Backend), len(got), stepDir(3, 0))
 							}
@@ -293,7 +293,7 @@ func TestCleanupSparesStepThatIsBeingCommitted(t *testing.T) {
 			}
 		}}
 		u := newUploader(t, dir, sender, func(c *Config) { c.Keep.Last = 1 })
-		u.cleans = newStore(blocking{
+		u.cleanup.store = newStore(blocking{
 			b, func(string) { <-written },
 			func(key string) {
 				if key == stepDir(7, 0)+"/"+commitKey {
@@ -309,7 +309,7 @@ func TestCleanupSparesStepThatIsBeingCommitted(t *testing.T) {
 			}
 		}
 		close(sent)
-		u.cleaned(t.Context())
+		u.cleanup.wait(t.Context())
 		committed(t, b, 3, 9)
 	})
 }
@@ -355,7 +355,7 @@ func TestCleanupRemovesAllThatWasReplaced(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
 		store := &gated{b, func() {}, func() {}}
-		u.cleans = newStore(store)
+		u.cleanup.store = newStore(store)
 		again := func(name string) {
 			t.Helper()
 			write(t, filepath.Join(dir, "step-2"), map[string]string{name: "again"})
@@ -371,7 +371,7 @@ func TestCleanupRemovesAllThatWasReplaced(t *testing.T) {
 		}
 		saveNow(t, u, 2)
 		send()
-		u.cleaned(t.Context()) // from now on only what was replaced says that the upload is over
+		u.cleanup.wait(t.Context()) // from now on only what was replaced says that the upload is over
 		held, swept, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		store.list = func() { <-held }
 		store.sweep = sync.OnceFunc(func() {
@@ -385,7 +385,7 @@ func TestCleanupRemovesAllThatWasReplaced(t *testing.T) {
 		<-swept
 		send()
 		close(sent)
-		u.cleaned(t.Context())
+		u.cleanup.wait(t.Context())
 		committed(t, b, 2)
 		if got := unreferenced(t, b); len(got) > 0 {
 			t.Errorf("got %v, want nothing but the last writing", got)
@@ -430,8 +430,8 @@ func TestCleanupSparesUploadThatIsReplacedMeanwhile(t *testing.T) {
 			}
 			save(5, "frozen", "five")
 			send()
-			u.cleaned(t.Context())
-			u.cleans = newStore(blocking{
+			u.cleanup.wait(t.Context())
+			u.cleanup.store = newStore(blocking{
 				b, func(string) { <-listed },
 				func(key string) {
 					if strings.HasPrefix(key, stepDir(5, 0)) {
@@ -449,7 +449,7 @@ func TestCleanupSparesUploadThatIsReplacedMeanwhile(t *testing.T) {
 			save(2, "frozen", "again")
 			send()
 			close(removed)
-			u.cleaned(t.Context())
+			u.cleanup.wait(t.Context())
 			if !held {
 				committed(t, b, 2, 3, 5)
 			} else if Verify(t.Context(), newStore(b), stepDir(3, 0), func(int64) {}) == nil {

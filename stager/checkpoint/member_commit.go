@@ -180,7 +180,7 @@ func (m *member) commit(ctx context.Context, a group.Action) group.Event {
 	if err != nil {
 		return group.Event{Outcome: group.Corrupt, Why: err.Error()}
 	}
-	unlock, err := m.u.lockCommit(ctx, a.Save.Step)
+	unlock, err := m.u.locks.lock(ctx, a.Save.Step)
 	if err != nil {
 		return group.Event{Outcome: group.Unavailable}
 	}

@@ -147,7 +147,7 @@ func busyDaemon(t *testing.T, dir string, guarded bool, cfg Config, checkpoints 
 			return err
 		}
 		defer u.Close()
-		u.cleans = backends.NewStore(cleans, "mem://test", backends.Options{Connections: 2, RetryFor: time.Millisecond})
+		u.cleanup.store = backends.NewStore(cleans, "mem://test", backends.Options{Connections: 2, RetryFor: time.Millisecond})
 		for _, c := range checkpoints {
 			if err := a.do("train", c.name, func() error { return nil }); err != nil {
 				return err
@@ -175,7 +175,7 @@ func busyDaemon(t *testing.T, dir string, guarded bool, cfg Config, checkpoints 
 				err = errors.Join(err, fate)
 			}
 		}
-		u.cleaned(ctx)
+		u.cleanup.wait(ctx)
 		return err
 	}
 	return a

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,36 +142,44 @@ func (u *Uploader) noteIDLocked(id string) {
 // sweepLater lets the cleanup sweep the whole destination, once per process, when nothing else is
 // to do. The caller must hold the shipping token.
 func (u *Uploader) sweepLater() {
-	u.mu.Lock()
-	over := u.swept || u.sweepsBlind
-	u.mu.Unlock()
-	if over {
+	if !u.cleanup.mayNeedSweep() {
 		return
 	}
 	ids := u.plain.abandonUploads()
 	u.cleanLater(func(c *cleanup) { c.sweep, c.mirrored = true, append(c.mirrored, ids...) })
 }
 
+func (c *cleanup) mayNeedSweep() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.swept && !c.blind
+}
+
 // sweepOnce sweeps the whole destination. Afterwards it keeps only the ids that were added since,
 // and those of snapshots that wait to be sent.
 func (u *Uploader) sweepOnce(ctx context.Context) {
-	u.mu.Lock()
-	known, mirrored := u.idsLocked(), len(u.cleanup.mirrored)
-	ids := maps.Clone(known)
-	for _, id := range u.cleanup.mirrored {
-		ids[id] = true
-	}
-	again := u.swept && mirrored == 0
-	u.mu.Unlock()
-	if again {
+	c := u.cleanup
+	c.mu.Lock()
+	mirrored, swept := slices.Clone(c.mirrored), c.swept
+	c.mu.Unlock()
+	if swept && len(mirrored) == 0 {
 		return
+	}
+	u.mu.Lock()
+	known := u.idsLocked()
+	u.mu.Unlock()
+	ids := maps.Clone(known)
+	for _, id := range mirrored {
+		ids[id] = true
 	}
 	if !u.sweepOrphans(ctx, u.retention(ids), "") {
 		return
 	}
+	c.mu.Lock()
+	c.swept, c.mirrored = true, c.mirrored[len(mirrored):]
+	c.mu.Unlock()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.swept, u.cleanup.mirrored = true, u.cleanup.mirrored[mirrored:]
 	former := u.ids
 	u.ids = make(map[string]bool)
 	if err := u.root.Remove(uploadsName); err != nil {
@@ -190,19 +199,17 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 // sweepOrphans calls that of r. A later call retries after an error, unless the error is
 // permanent.
 func (u *Uploader) sweepOrphans(ctx context.Context, r *retention, prefix string) (done bool) {
-	u.mu.Lock()
-	blind := u.sweepsBlind
-	u.mu.Unlock()
-	if blind {
+	c := u.cleanup
+	if c.isBlind() {
 		return false
 	}
 	err := r.sweepOrphans(ctx, prefix)
 	if err != nil && ctx.Err() == nil {
 		u.log.Info("not looking for data left by killed uploads", "for_good", listingDenied(err), "error", err)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.sweepsBlind = listingDenied(err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.blind = listingDenied(err)
 	return err == nil
 }
 

@@ -18,7 +18,7 @@ func (u *Uploader) Sync(ctx context.Context) error {
 		return u.note(err)
 	}
 	err := u.send(ctx, false)
-	u.cleaned(ctx)
+	u.cleanup.wait(ctx)
 	return err
 }
 
@@ -166,7 +166,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
 		moved: func(n int64) { up.done.Add(n) }, reused: func(n int64) { up.reused.Add(n) }, node: u.cfg.Node,
-		recall: func(context.Context) *earlier { return last }, lock: u.lockCommit,
+		recall: func(context.Context) *earlier { return last }, lock: u.locks.lock,
 		leave: func(l leftover) { u.cleanLater(func(c *cleanup) { c.left = append(c.left, l) }) },
 	}
 	return s.ship(ctx, uploadJob{

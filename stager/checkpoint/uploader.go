@@ -95,6 +95,8 @@ type Uploader struct {
 	lock      *disk.Lock // nil until begin
 	snapshots *snapshotDir
 	plain     *plainFiles
+	cleanup   *cleanup
+	locks     stepLocks
 	member    *member   // nil with a single node
 	since     time.Time // single node: older steps belong to a job of several nodes; zero: none do
 
@@ -109,10 +111,6 @@ type Uploader struct {
 	classes   bool              // the disk honors I/O classes
 	ending    atomic.Bool       // Drain was called: uploads have the highest priority
 	holding   atomic.Int64      // nanoseconds that the current or last scan spent on links and snapshots
-
-	cleans     *backends.Store     // the destination, for the cleanup
-	read       map[string]readOnce // COMMITs; used by the cleanup alone
-	nodesSwept time.Time           // last sweep of records of former nodes; used by the cleanup alone
 
 	rescan chan struct{} // signals Run that a checkpoint waits for another scan
 
@@ -132,14 +130,10 @@ type Uploader struct {
 	own         []string            // directories committed by this process, oldest first
 	ids         map[string]bool     // of uploads from this directory, also by earlier processes; a hint, stored on disk
 	committedAs map[int64]string    // ids of the COMMITs that this process wrote, by step
-	sweepsBlind bool                // the destination cannot be swept
 	stood       map[string]stood    // first appearance of each name
 	before      Cursors             // input positions during the last scan
 	polls       bool                // no events for new names
-	swept       bool                // the destination was swept for orphans
-	cleanup     cleanup
-	locks       stepLocks
-	last        *earlier // the last COMMIT that this process wrote; nil: none, or several nodes
+	last        *earlier            // the last COMMIT that this process wrote; nil: none, or several nodes
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // time between the newest and the one before; 0: it is the first
@@ -228,12 +222,12 @@ func New(cfg Config) (*Uploader, error) {
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
-		stood: make(map[string]stood), read: make(map[string]readOnce), locks: make(stepLocks),
+		stood:    make(map[string]stood),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
-	u.cleans = cfg.Store.Impatient(cleanupRetryFor)
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
+	u.cleanup = newCleanup(cfg.Store)
 	u.plain = &plainFiles{cfg: &u.cfg, log: u.log, root: root}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
@@ -248,7 +242,7 @@ func New(cfg Config) (*Uploader, error) {
 			m.start()
 		}
 	default:
-		u.nodesSwept = time.Now() // nothing to sweep yet: other nodes at most restore here
+		u.cleanup.nodesSwept = time.Now() // nothing to sweep yet: other nodes at most restore here
 		err = u.startAlone()
 	}
 	if err != nil {
@@ -409,7 +403,7 @@ func (u *Uploader) Close() error {
 	if u.member != nil {
 		u.member.close()
 	}
-	u.endCleanup()
+	u.cleanup.end(u.log)
 	u.plain.close()
 	var err error
 	if u.lock != nil {
