@@ -93,12 +93,12 @@ func benchmarkStructureChecks(b *testing.B, size int) {
 		}
 		began := cpuTime(b)
 		for range looks {
-			delete(u.trails, "step-1")
-			v, err := u.weigh(t, "step-1", list)
+			delete(u.detection.trails, "step-1")
+			v, err := u.detection.weigh(t, "step-1", list)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if j := detect.Judge(v, &u.shapes, time.Hour); j.Kind != detect.Waiting {
+			if j := detect.Judge(v, &u.detection.shapes, time.Hour); j.Kind != detect.Waiting {
 				b.Fatalf("got %+v, want that it waits", j)
 			}
 		}

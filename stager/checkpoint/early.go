@@ -263,18 +263,13 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	if err != nil || len(files) == 0 {
 		return false
 	}
-	before := u.trails[name]
-	delete(u.trails, name) // the trail has recorded that files were removed
-	v, err := u.weigh(t, name, files)
-	if u.trails[name] = before; before == nil {
-		delete(u.trails, name)
-	}
+	v, err := u.detection.weighHeld(t, name, files)
 	if err != nil {
 		return false
 	}
 	v.One, v.Group, v.Next, v.Quiet, v.Marked = e.one && !e.grouped, e.grouped, true, time.Hour, marker != nil
 	v.Other, _ = u.expects(of)
-	j := detect.Judge(v, &u.shapes, u.cfg.QuietPeriod)
+	j := detect.Judge(v, &u.detection.shapes, u.cfg.QuietPeriod)
 	busy, _, err := t.writers(files)
 	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
 		u.log.Debug("the files held of a removed checkpoint are incomplete", "checkpoint", name, "reason", j.Reason)
@@ -284,7 +279,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		j = detect.Judgement{Kind: detect.Quiet, Word: "next", Reason: "a later one has begun"}
 	}
 	if j.Final() || !e.recalled {
-		u.learn(v, j)
+		u.detection.learn(v, j)
 	}
 	if v.Part {
 		j = removedPart(v, j, of)

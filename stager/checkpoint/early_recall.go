@@ -66,7 +66,7 @@ func (u *Uploader) recallEarly() error {
 		e, err := u.readEarly(id)
 		if err == nil && u.early[e.snap.Name] == nil {
 			u.early[e.snap.Name] = e
-			u.trails[e.snap.Name] = e.trail()
+			u.detection.trails[e.snap.Name] = e.trail()
 			continue
 		}
 		if e != nil && err != nil {

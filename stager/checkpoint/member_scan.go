@@ -189,7 +189,7 @@ func signOf(v detect.View, j detect.Judgement) group.Sign {
 
 // saidSign returns what an explicit commit by the trainer proves to the other nodes.
 func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
-	v, err := u.weigh(t, name, files)
+	v, err := u.detection.weigh(t, name, files)
 	if err != nil {
 		return group.SignOwn // the commit is of this node's files
 	}

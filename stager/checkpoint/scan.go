@@ -67,7 +67,7 @@ func (u *Uploader) scan(ended bool) error {
 	u.temporary = temporary
 	gone := u.removedLocked(names)
 	u.forgetMovedLocked()
-	maps.DeleteFunc(u.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
+	u.detection.forget(names)
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
 	later := u.laterOnes(names, unfinished)
@@ -312,7 +312,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 		return
 	}
 	logOmitted(u.log, nil, t.contentless())
-	u.adviseLocked(name, step, judgement)
+	u.detection.advise(name, step, judgement)
 	if scan != nil {
 		scan.fresh = true
 	}
@@ -322,14 +322,14 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 
 // evaluateLocked decides whether a checkpoint is complete. It records the reason in e if not.
 func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, at scanContext) (v detect.View, j detect.Judgement, ok bool) {
-	v, err := u.weigh(t, name, files)
+	v, err := u.detection.weigh(t, name, files)
 	if err == nil {
 		v.Mark, v.Marked, v.Renamed, v.Quiet, v.Ended = at.unfinished, at.marked, e.renamed, time.Since(e.since), at.ended
 		v.Draining, v.Other, v.Next = u.ending.Load(), at.other, newerThan(files, at.later) == "" && !at.later.IsZero()
-		j, err = u.judgeView(t, &v, at.quiet)
+		j, err = u.detection.judgeView(t, &v, at.quiet)
 	}
-	if err == nil && !j.Complete() && u.learn(v, j) { // it may be the second checkpoint of a new shape
-		j, err = u.judgeView(t, &v, at.quiet)
+	if err == nil && !j.Complete() && u.detection.learn(v, j) { // it may be the second checkpoint of a new shape
+		j, err = u.detection.judgeView(t, &v, at.quiet)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
 		e.reason, e.refused = "files in it come or go", false
@@ -353,7 +353,7 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 		e.since, e.reason, e.refused, e.wait = time.Now(), busy+" is open for writing", false, openRetry<<min(e.opened, 10)
 		e.opened++
 	default:
-		u.learn(v, j)
+		u.detection.learn(v, j)
 		return v, j, true
 	}
 	return v, j, false

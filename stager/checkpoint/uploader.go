@@ -15,7 +15,6 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/internal/sys"
-	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -100,12 +99,10 @@ type Uploader struct {
 	member    *member   // nil with a single node
 	since     time.Time // single node: older steps belong to a job of several nodes; zero: none do
 
-	directory sync.Mutex        // held during a scan and during snapshots
-	trails    map[string]*trail // history of incomplete checkpoints; guarded by directory, like the next four
-	shapes    detect.Shapes     // of complete checkpoints
-	scanned   time.Time         // when the previous scan began; zero: none did
+	directory sync.Mutex // held during a scan and during snapshots
+	detection *detection
+	scanned   time.Time         // when the previous scan began; zero: none did; guarded by directory, like the next one
 	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name
-	quietOne  *detect.View      // the newest that only a quiet period completed
 	shipping  chan struct{}     // holds a token during send
 	wake      chan struct{}     // signals Run that there is something to send
 	classes   bool              // the disk honors I/O classes
@@ -219,7 +216,7 @@ func New(cfg Config) (*Uploader, error) {
 	u := &Uploader{
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
-		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
+		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
 		stood:    make(map[string]stood),
@@ -228,6 +225,7 @@ func New(cfg Config) (*Uploader, error) {
 	}
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
 	u.cleanup = newCleanup(cfg.Store)
+	u.detection = &detection{cfg: &u.cfg, log: u.log, root: root, trails: make(map[string]*trail)}
 	u.plain = &plainFiles{cfg: &u.cfg, log: u.log, root: root}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
@@ -355,7 +353,7 @@ func (u *Uploader) begin() error {
 		u.shipped = make(map[string]shipment) // a corrupt hint
 	}
 	u.recallPace()
-	u.recallShapes()
+	u.detection.recallShapes()
 	u.reportHints()
 	u.ids = recallIDs(u.root)
 	snaps, err := u.snapshots.left(u.missUnusable)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -31,13 +33,30 @@ type trail struct {
 	advised bool // the log says how the user can make it final
 }
 
+// detection decides whether checkpoints of a directory are complete, by what it saw of them and of
+// earlier ones. Uploader.directory guards it: between two views of a checkpoint there is no other.
+type detection struct {
+	cfg  *Config
+	log  *slog.Logger
+	root *os.Root
+
+	trails   map[string]*trail // of incomplete checkpoints, by name
+	shapes   detect.Shapes     // of complete checkpoints; a hint, stored on disk
+	quietOne *detect.View      // the newest that only a quiet period completed
+}
+
+// forget forgets checkpoints of other names.
+func (d *detection) forget(names map[string]int64) {
+	maps.DeleteFunc(d.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
+}
+
 // weigh returns the view of a checkpoint. It reads each file once per state.
-func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error) {
-	before := u.trails[name]
+func (d *detection) weigh(t tree, name string, files []local) (detect.View, error) {
+	before := d.trails[name]
 	now := &trail{judged: make(map[local]judged, len(files)), files: files}
 	v := detect.View{
 		Name: name, One: t.only != "" && !t.grouped, Group: t.grouped, Notes: make(map[string]detect.Note), Beside: make(map[string]detect.Note),
-		Part: u.cfg.Nodes > 1,
+		Part: d.cfg.Nodes > 1,
 	}
 	written := int64(0)
 	for _, f := range files {
@@ -71,8 +90,20 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 			v.Shrunk, now.files = gone, before.files
 		}
 	}
-	u.trails[name] = now
-	return v, u.beside(&v)
+	d.trails[name] = now
+	return v, d.beside(&v)
+}
+
+// weighHeld returns the view of the held files of a checkpoint that was removed. Its trail, which has
+// recorded the removal, stays as it is.
+func (d *detection) weighHeld(t tree, name string, files []local) (detect.View, error) {
+	before := d.trails[name]
+	delete(d.trails, name)
+	v, err := d.weigh(t, name, files)
+	if d.trails[name] = before; before == nil {
+		delete(d.trails, name)
+	}
+	return v, err
 }
 
 // removedFrom returns a path that is missing from now because its file was removed, or "". Both
@@ -100,12 +131,12 @@ func removedFrom(before, now []local) string {
 	return detect.Removed(slices.Collect(pathsOf(left)), paths)
 }
 
-// adviseLocked logs once how the user can make a provisional checkpoint final, if later ones
+// advise logs once how the user can make a provisional checkpoint final, if later ones
 // cannot confirm it.
-func (u *Uploader) adviseLocked(name string, step int64, j detect.Judgement) {
-	if t := u.trails[name]; j.Advice != "" && t != nil && !t.advised {
+func (d *detection) advise(name string, step int64, j detect.Judgement) {
+	if t := d.trails[name]; j.Advice != "" && t != nil && !t.advised {
 		t.advised = true
-		u.log.Warn("a checkpoint is saved provisionally, and later ones will not make it final",
+		d.log.Warn("a checkpoint is saved provisionally, and later ones will not make it final",
 			"checkpoint", name, "step", step, "reason", j.Reason, "advice", j.Advice)
 	}
 }
@@ -130,13 +161,13 @@ func (t tree) judge(want local) (judged, error) {
 }
 
 // beside reads the files next to a checkpoint that may name it.
-func (u *Uploader) beside(v *detect.View) error {
+func (d *detection) beside(v *detect.View) error {
 	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint", "checkpoint_manager_snapshot.json"} {
 		p := path.Join(path.Dir(v.Name), base)
 		if p == v.Name {
 			continue
 		}
-		note, err := readNote(u.root, p)
+		note, err := readNote(d.root, p)
 		if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*disk.NotRegularError)) {
 			continue
 		}
@@ -167,60 +198,60 @@ func readNote(root *os.Root, p string) (note detect.Note, err error) {
 
 // judgeView returns the judgement on a checkpoint. It compares a sign with the times of the
 // directories. quiet is the quiet period.
-func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detect.Judgement, error) {
-	j := detect.Judge(*v, &u.shapes, quiet)
+func (d *detection) judgeView(t tree, v *detect.View, quiet time.Duration) (detect.Judgement, error) {
+	j := detect.Judge(*v, &d.shapes, quiet)
 	if !strings.HasPrefix(j.Word, "sign ") || t.only != "" {
 		return j, nil
 	}
-	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
+	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
 			return err
 		}
-		info, err := d.Info()
+		info, err := entry.Info()
 		if err == nil {
 			v.Changed = max(v.Changed, info.ModTime().UnixNano())
 		}
 		return err
 	})
-	return detect.Judge(*v, &u.shapes, quiet), err
+	return detect.Judge(*v, &d.shapes, quiet), err
 }
 
 // learn records the shape of a complete checkpoint, and reports whether it recorded one. A
 // checkpoint that only a quiet period completed is recorded when the next one has begun. The files
 // of one node of several predict nothing about the next checkpoint.
-func (u *Uploader) learn(v detect.View, j detect.Judgement) (learned bool) {
+func (d *detection) learn(v detect.View, j detect.Judgement) (learned bool) {
 	if v.Part {
 		return false
 	}
-	if u.quietOne != nil && u.quietOne.Name != v.Name {
-		u.learnShape(*u.quietOne, false)
-		u.quietOne, learned = nil, true
+	if d.quietOne != nil && d.quietOne.Name != v.Name {
+		d.learnShape(*d.quietOne, false)
+		d.quietOne, learned = nil, true
 	}
 	switch {
 	case j.Final():
-		u.learnShape(v, true)
+		d.learnShape(v, true)
 	case j.Kind == detect.Quiet:
-		u.quietOne = &v
+		d.quietOne = &v
 		return learned
-	case j.Word == "missing" && (v.Quiet >= u.cfg.QuietPeriod || v.Next && v.Quiet >= detect.ShortQuiet):
-		u.learnShape(v, false)
+	case j.Word == "missing" && (v.Quiet >= d.cfg.QuietPeriod || v.Next && v.Quiet >= detect.ShortQuiet):
+		d.learnShape(v, false)
 	default:
 		return learned
 	}
 	return true
 }
 
-func (u *Uploader) learnShape(v detect.View, final bool) {
+func (d *detection) learnShape(v detect.View, final bool) {
 	v.Files = slices.Clone(v.Files)
-	if line := u.shapes.Learn(v, final); line != "" {
-		u.log.Info("checkpoints of this output have a new shape", "checkpoint", v.Name, "change", line)
+	if line := d.shapes.Learn(v, final); line != "" {
+		d.log.Info("checkpoints of this output have a new shape", "checkpoint", v.Name, "change", line)
 	}
-	text, err := json.Marshal(&u.shapes)
+	text, err := json.Marshal(&d.shapes)
 	if err == nil {
-		err = disk.ReplaceSmall(u.root, shapesName, text, 0o600, false)
+		err = disk.ReplaceSmall(d.root, shapesName, text, 0o600, false)
 	}
 	if err != nil {
-		u.log.Warn("cannot record the shapes of checkpoints, a restart learns them again", "error", err)
+		d.log.Warn("cannot record the shapes of checkpoints, a restart learns them again", "error", err)
 	}
 }
 
@@ -228,9 +259,9 @@ func (u *Uploader) learnShape(v detect.View, final bool) {
 const shapesName = private + "/shapes"
 
 // recallShapes reads what an earlier process learned.
-func (u *Uploader) recallShapes() {
-	text, err := disk.ReadSmall(u.root, shapesName, mostSnapshot)
-	if err != nil || json.Unmarshal(text, &u.shapes) != nil {
-		u.shapes = detect.Shapes{} // missing or corrupt
+func (d *detection) recallShapes() {
+	text, err := disk.ReadSmall(d.root, shapesName, mostSnapshot)
+	if err != nil || json.Unmarshal(text, &d.shapes) != nil {
+		d.shapes = detect.Shapes{} // missing or corrupt
 	}
 }
