@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/json"
 	"maps"
+	"sync"
 	"time"
 )
 
@@ -16,12 +17,102 @@ import (
 // Cursors are the positions of a node's inputs, by input name.
 type Cursors map[string]json.RawMessage
 
+// stood holds cursors with the time at which they were read.
+type stood struct {
+	cursors Cursors
+	at      time.Time
+}
+
+// positions holds the cursors of the moments at which names of checkpoints appeared.
+type positions struct {
+	cfg *Config
+
+	mu     sync.Mutex       // guards all below; a leaf
+	stood  map[string]stood // by name
+	before Cursors          // during the last scan
+	polls  bool             // no events for new names
+}
+
 // request returns the current cursors.
-func (u *Uploader) request() Cursors {
-	if u.cfg.Cursors == nil {
+func (p *positions) request() Cursors {
+	if p.cfg.Cursors == nil {
 		return nil
 	}
-	return u.cfg.Cursors()
+	return p.cfg.Cursors()
+}
+
+// poll records that only scans detect new names.
+func (p *positions) poll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.polls = true
+}
+
+// of returns the cursors of the moment at which a name appeared.
+func (p *positions) of(name string) Cursors {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stood[name].cursors
+}
+
+func (p *positions) knows(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.stood[name]
+	return known
+}
+
+// came records the cursors when a name appears.
+func (p *positions) came(name string) {
+	if p.cfg.Cursors == nil || p.knows(name) {
+		return
+	}
+	now := stood{p.request(), time.Now()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.stood[name]; !known {
+		p.stood[name] = now
+	}
+}
+
+// note records the cursors for names that are new in the scan started at began. It forgets names
+// that no longer exist.
+func (p *positions) note(names map[string]int64, unfinished map[string]string, began time.Time) {
+	if p.cfg.Cursors == nil {
+		return
+	}
+	there := make(map[string]bool, len(names)+len(unfinished))
+	for name := range names {
+		there[name] = true
+	}
+	for name := range unfinished {
+		there[name] = true
+	}
+	p.mu.Lock()
+	maps.DeleteFunc(p.stood, func(name string, s stood) bool { return !there[name] && s.at.Before(began) })
+	var fresh []string
+	for name := range there {
+		if _, known := p.stood[name]; !known {
+			fresh = append(fresh, name)
+		}
+	}
+	before, polls := p.before, p.polls
+	p.mu.Unlock()
+	if len(fresh) == 0 && !polls {
+		return
+	}
+	now := stood{p.request(), began}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = now.cursors
+	if polls && before != nil {
+		now.cursors = before
+	}
+	for _, name := range fresh {
+		if _, known := p.stood[name]; !known {
+			p.stood[name] = now
+		}
+	}
 }
 
 // reached returns the cursors at which the trainer had used samples samples.
@@ -30,12 +121,6 @@ func (u *Uploader) reached(at Cursors, samples int64) Cursors {
 		return at
 	}
 	return u.cfg.Reached(at, samples)
-}
-
-// stood holds cursors with the time at which they were read.
-type stood struct {
-	cursors Cursors
-	at      time.Time
 }
 
 // came records the cursors when an entry appears in the output directory. The next scan may be
@@ -53,60 +138,8 @@ func (u *Uploader) came(entry string) {
 	if u.member != nil && (file || directory) {
 		u.member.expect(step)
 	}
-	if !file && !directory || u.cfg.Cursors == nil {
-		return
-	}
-	u.mu.Lock()
-	_, known := u.stood[name]
-	u.mu.Unlock()
-	if known {
-		return
-	}
-	now := stood{u.request(), time.Now()}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if _, known := u.stood[name]; !known {
-		u.stood[name] = now
-	}
-}
-
-// noteCursors records the cursors for names that are new in the scan started at began. It forgets
-// names that no longer exist.
-func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]string, began time.Time) {
-	if u.cfg.Cursors == nil {
-		return
-	}
-	there := make(map[string]bool, len(names)+len(unfinished))
-	for name := range names {
-		there[name] = true
-	}
-	for name := range unfinished {
-		there[name] = true
-	}
-	u.mu.Lock()
-	maps.DeleteFunc(u.stood, func(name string, s stood) bool { return !there[name] && s.at.Before(began) })
-	var fresh []string
-	for name := range there {
-		if _, known := u.stood[name]; !known {
-			fresh = append(fresh, name)
-		}
-	}
-	before, polls := u.before, u.polls
-	u.mu.Unlock()
-	if len(fresh) == 0 && !polls {
-		return
-	}
-	now := stood{u.request(), began}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.before = now.cursors
-	if polls && before != nil {
-		now.cursors = before
-	}
-	for _, name := range fresh {
-		if _, known := u.stood[name]; !known {
-			u.stood[name] = now
-		}
+	if file || directory {
+		u.positions.came(name)
 	}
 }
 

@@ -101,11 +101,11 @@ func TestCursorIsThatOfFirstAppearance(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			u.came("step-7.tmp") // during a scan that has not listed it
 			u.came("log.txt")
-			u.noteCursors(nil, nil, listed)
+			u.positions.note(nil, nil, listed)
 			at = 3
 			write(t, filepath.Join(dir, "step-7"), model("7"))
 			u.came("step-7")
-			if n := len(u.stood); n != 1 {
+			if n := len(u.positions.stood); n != 1 {
 				t.Errorf("%d names are remembered, want 1", n)
 			}
 			restored(t, u, b, `{"train":[2]}`)
@@ -114,7 +114,7 @@ func TestCursorIsThatOfFirstAppearance(t *testing.T) {
 	t.Run("found by looking", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			u, dir, b := begin(t)
-			u.poll()
+			u.positions.poll()
 			pass(t, u)
 			write(t, filepath.Join(dir, "step-7"), model("7"))
 			at = 2
@@ -132,7 +132,7 @@ func TestCursorIsRecordedWhenNameAppears(t *testing.T) {
 	})
 	_, stop := u.watch()
 	defer stop()
-	if u.polls {
+	if u.positions.polls {
 		t.Fatal("the kernel does not report changes here")
 	}
 	write(t, filepath.Join(dir, "step-7.tmp"), model("7"))

@@ -290,7 +290,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	}
 	snap.Complete, snap.Files, snap.print = e.changed.UTC(), files, fingerprint(files)
 	snap.Evidence, snap.Provisional, snap.written = j.Word, !j.Final(), writtenAt(t.root, files)
-	snap.Cursors = u.stood[name].cursors
+	snap.Cursors = u.positions.of(name)
 	if u.shipped[name].Fingerprint == snap.print {
 		return false
 	}

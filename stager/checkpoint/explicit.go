@@ -45,7 +45,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if u.cfg.Mode == ModeNone {
 		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors files and has no checkpoints", u.cfg.Output)
 	}
-	stood := u.request()
+	stood := u.positions.request()
 	name, err := u.within(r.Path)
 	if err != nil {
 		return Step{}, err

@@ -87,7 +87,7 @@ func (g *gang) startAs(n, index, count int) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		u.poll()
+		u.positions.poll()
 		u.run(ctx, nil) // no kernel events in virtual time
 	}()
 	g.us[n], g.stop[n] = u, func() {

@@ -40,7 +40,7 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 	w, err := newDirWatch(u, hint)
 	if err != nil {
 		u.log.Info("the kernel does not report changes here, so they are noticed a few seconds later", "error", err)
-		u.poll()
+		u.positions.poll()
 		return nil, func() {}
 	}
 	w.rescan()
@@ -52,13 +52,6 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 		_ = w.file.Close() // nobody reads from it any more
 		<-ended
 	}
-}
-
-// poll records that only scans detect new names.
-func (u *Uploader) poll() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.polls = true
 }
 
 // run scans and wakes the sender. They are separate goroutines, because a long upload must not

@@ -61,7 +61,7 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.number(names, claimed, entries)
 	unfinished, temporary := unfinishedOnes(entries)
-	u.noteCursors(names, unfinished, began)
+	u.positions.note(names, unfinished, began)
 	u.mu.Lock()
 	was := u.temporary
 	u.temporary = temporary
@@ -301,7 +301,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	judgement = scan.confirm(judgement)
 	snap := &snapshot{
 		Step: step, Name: name, Complete: e.completeAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-		Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
+		Cursors: mark.at(u.reached(u.positions.of(name), mark.SamplesSeen)), Files: files, print: state,
 		Evidence: judgement.Word, Provisional: !judgement.Final(), written: writtenAt(t.root, files),
 	}
 	if u.member != nil {

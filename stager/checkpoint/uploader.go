@@ -94,6 +94,7 @@ type Uploader struct {
 	lock      *disk.Lock // nil until begin
 	snapshots *snapshotDir
 	plain     *plainFiles
+	positions *positions
 	cleanup   *cleanup
 	locks     stepLocks
 	member    *member   // nil with a single node
@@ -127,9 +128,6 @@ type Uploader struct {
 	own         []string            // directories committed by this process, oldest first
 	ids         map[string]bool     // of uploads from this directory, also by earlier processes; a hint, stored on disk
 	committedAs map[int64]string    // ids of the COMMITs that this process wrote, by step
-	stood       map[string]stood    // first appearance of each name
-	before      Cursors             // input positions during the last scan
-	polls       bool                // no events for new names
 	last        *earlier            // the last COMMIT that this process wrote; nil: none, or several nodes
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
@@ -219,11 +217,11 @@ func New(cfg Config) (*Uploader, error) {
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
-		stood:    make(map[string]stood),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
+	u.positions = &positions{cfg: &u.cfg, stood: make(map[string]stood)}
 	u.cleanup = newCleanup(cfg.Store)
 	u.detection = &detection{cfg: &u.cfg, log: u.log, root: root, trails: make(map[string]*trail)}
 	u.plain = &plainFiles{cfg: &u.cfg, log: u.log, root: root}

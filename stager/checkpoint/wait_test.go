@@ -42,7 +42,7 @@ func waitAfterCommit(t *testing.T, nodes int, files, commits string, late bool) 
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			g.us[0].poll()
+			g.us[0].positions.poll()
 			g.us[0].run(ctx, nil)
 		}()
 		defer func() {
