@@ -119,7 +119,7 @@ func (u *Uploader) numbersByTime(name string) bool {
 	case u.cfg.Numbers == NumberByTime:
 		return true
 	}
-	return isUnnumbered(path.Base(name)) && (u.committed.Step < 0 || u.committed.Step >= autoFrom)
+	return isUnnumbered(path.Base(name)) && (u.results.committed.Step < 0 || u.results.committed.Step >= autoFrom)
 }
 
 // isUnnumbered reports whether name is a known name of checkpoints without a number.

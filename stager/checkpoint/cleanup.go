@@ -273,9 +273,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	c.forget(func(l leftover) bool { return l.commit != nil && slices.Contains(left, l) && !spared[l.step] })
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if newest > u.committed.Step && u.upTo.IsZero() {
-		u.committed = StepTime{Step: newest}
-	}
+	u.results.isFound(newest)
 }
 
 // retention returns a retention that skips steps which this process is saving.

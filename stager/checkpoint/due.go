@@ -15,7 +15,7 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	steps := u.pendingLocked()
-	within := min(cmp.Or(max(u.apart, 0), u.cfg.Grace), cmp.Or(u.cfg.Grace, u.apart))
+	within := min(cmp.Or(max(u.results.apart, 0), u.cfg.Grace), cmp.Or(u.cfg.Grace, u.results.apart))
 	if len(steps) == 0 || within <= 0 {
 		return 0, time.Time{}
 	}
@@ -34,7 +34,7 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 // interval between the last two.
 func (u *Uploader) warnOverdueLocked(name string, e *entry) {
 	age := time.Since(e.first)
-	if e.warned || u.apart <= 0 || age < 2*u.apart {
+	if e.warned || u.results.apart <= 0 || age < 2*u.results.apart {
 		return
 	}
 	e.warned = true

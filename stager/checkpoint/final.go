@@ -140,9 +140,7 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 			u.log.Info("provisional checkpoint is final now", "step", c.Step, "evidence", c.Evidence)
 			u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 			u.mu.Lock()
-			if u.committed.Step == c.Step {
-				u.committed.Evidence, u.committed.Provisional = c.Evidence, false
-			}
+			u.results.isFinal(c.Step, c.Evidence)
 			u.noteFinalLocked(c.Step, g.dir)
 			u.mu.Unlock()
 			continue

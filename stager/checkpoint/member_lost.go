@@ -83,9 +83,9 @@ func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold, abandoned bool
 // and logs it. Such a checkpoint is no longer needed, so the run does not end with an error.
 // abandoned is when it was complete; zero: it was not abandoned.
 func (u *Uploader) overtakenLocked(step int64, abandoned time.Time) bool {
-	if abandoned.IsZero() || !abandoned.Before(u.upTo) {
+	if abandoned.IsZero() || !abandoned.Before(u.results.upTo) {
 		return false
 	}
-	u.log.Warn("a checkpoint was abandoned, and a newer one is saved", "step", step, "saved", u.committed.Step)
+	u.log.Warn("a checkpoint was abandoned, and a newer one is saved", "step", step, "saved", u.results.committed.Step)
 	return true
 }

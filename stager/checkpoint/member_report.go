@@ -206,15 +206,15 @@ func (m *member) safe(r group.Report) {
 	m.conclude(r.Save)
 	u.noteSavedLocked(r.Step, r.Provisional)
 	delete(u.failed, unnamed(r.Step))
-	u.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
-	if at := m.beganAt(r.Save); at.After(u.upTo) { // this node may have had no files of it
-		u.upTo = at
+	u.results.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
+	if at := m.beganAt(r.Save); at.After(u.results.upTo) { // this node may have had no files of it
+		u.results.upTo = at
 	}
 	if snap := m.heldLocked(l); known && snap != nil {
-		if snap.Complete.After(u.upTo) {
-			u.upTo = snap.Complete
+		if snap.Complete.After(u.results.upTo) {
+			u.results.upTo = snap.Complete
 		}
-		u.committed.Evidence = snap.Evidence
+		u.results.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
 		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: r.Provisional, Sign: snap.sign()}

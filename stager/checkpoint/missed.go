@@ -22,7 +22,7 @@ const mostMissed = 100
 
 // missLocked lists and counts a checkpoint that will not be committed. The caller logs it.
 func (u *Uploader) missLocked(label, name, reason string) {
-	u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, reason})
+	u.results.miss(name, reason)
 	u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output, label).Inc()
 }
 

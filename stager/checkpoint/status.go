@@ -79,14 +79,14 @@ func (u *Uploader) Status() Status {
 		Mirrored: u.plain.mirrored(), Blind: u.blind, LastError: u.lastError,
 	}
 	s.NotSaved = u.plain.notSaved()
-	s.Missed = slices.Clone(u.missed)
+	s.Missed = slices.Clone(u.results.missed)
 	s.NotSaved = s.NotSaved[:min(len(s.NotSaved), 100)]
-	if u.complete.Step >= 0 {
-		at := u.complete
+	if u.results.complete.Step >= 0 {
+		at := u.results.complete
 		s.Complete = &at
 	}
-	if u.committed.Step >= 0 {
-		at := u.committed
+	if u.results.committed.Step >= 0 {
+		at := u.results.committed
 		s.Committed = &at
 	}
 	if up := u.uploading; up != nil {
@@ -141,7 +141,7 @@ func newerFirst(a, b *snapshot) int {
 // store.
 func (u *Uploader) lagLocked() (lag time.Duration) {
 	for _, snap := range u.snaps {
-		if snap.Complete.After(u.upTo) {
+		if snap.Complete.After(u.results.upTo) {
 			lag = max(lag, time.Since(snap.Complete))
 		}
 	}

@@ -117,10 +117,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	u.last = &earlier{dir: dir, commit: commit}
-	if !snap.Complete.Before(u.upTo) {
-		u.upTo = snap.Complete
-		u.committed = StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional}
-	}
+	u.results.isCommitted(snap, StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional})
 	u.noteSavedLocked(snap.Step, commit.Provisional)
 	delete(u.failed, snap.Name)
 	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: commit.Provisional}

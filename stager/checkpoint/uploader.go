@@ -130,11 +130,7 @@ type Uploader struct {
 	committedAs map[int64]string    // ids of the COMMITs that this process wrote, by step
 	last        *earlier            // the last COMMIT that this process wrote; nil: none, or several nodes
 	uploading   *upload
-	complete    StepTime      // newest; step -1 for none
-	apart       time.Duration // time between the newest and the one before; 0: it is the first
-	committed   StepTime      // newest; step -1 for none
-	upTo        time.Time     // when the newest checkpoint that this process committed was complete
-	missed      []Waiting     // will not be committed, the last mostMissed
+	results     results
 	appeared    map[string]newName
 	blind       bool
 	lastSent    time.Time // start of the current Interval
@@ -217,7 +213,7 @@ func New(cfg Config) (*Uploader, error) {
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
-		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
+		results:  results{complete: StepTime{Step: -1}, committed: StepTime{Step: -1}},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
@@ -386,8 +382,8 @@ func (u *Uploader) begin() error {
 			break
 		}
 		if dir, rest, _ := strings.Cut(obj.Key, "/"); rest == commitKey {
-			if step, _, ok := parseStepDir(dir); ok && step > u.committed.Step {
-				u.committed = StepTime{Step: step}
+			if step, _, ok := parseStepDir(dir); ok {
+				u.results.isFound(step)
 			}
 		}
 	}
@@ -414,12 +410,7 @@ func (u *Uploader) holdLocked(snap *snapshot) {
 	u.warnOfUnknownPositions(snap)
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
-	if !snap.Complete.Before(u.complete.Time) {
-		if snap.Step != u.complete.Step && u.complete.Step >= 0 {
-			u.apart = snap.Complete.Sub(u.complete.Time)
-		}
-		u.complete = StepTime{snap.Step, snap.Complete, snap.Evidence, snap.Provisional}
-	}
+	u.results.isComplete(snap)
 	u.notifyLocked()
 }
 
