@@ -118,7 +118,7 @@ func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
 		from, paired := w.from[cookie]
 		delete(w.from, cookie)
 		if !paired || !claimsStep(from) {
-			w.u.movedInto(name)
+			w.u.renames.into(name)
 		}
 	}
 	w.wake()

@@ -20,9 +20,9 @@ func movedNames(t *testing.T, u *Uploader, hints <-chan struct{}, n int) {
 	t.Helper()
 	limit := time.After(time.Minute)
 	for {
-		u.mu.Lock()
-		got := len(u.moved)
-		u.mu.Unlock()
+		u.renames.mu.Lock()
+		got := len(u.renames.to)
+		u.renames.mu.Unlock()
 		if got >= n {
 			return
 		}
@@ -73,10 +73,10 @@ func TestRenamesThatProveNothing(t *testing.T) {
 		}
 	}
 	movedNames(t, u, hints, 2)
-	u.mu.Lock()
-	_, moved := u.moved["step-2"]
-	u.moved["step-3"]++ // another directory has this name now
-	u.mu.Unlock()
+	u.renames.mu.Lock()
+	_, moved := u.renames.to["step-2"]
+	u.renames.to["step-3"]++ // another directory has this name now
+	u.renames.mu.Unlock()
 	if moved {
 		t.Error("step-2 passes for renamed into place, and was step-1")
 	}

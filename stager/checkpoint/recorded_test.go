@@ -218,7 +218,7 @@ func notify(u *Uploader, o op) {
 		to = o.Path
 	}
 	if to != "" && !strings.Contains(to, "/") && (o.Op == "arrive" || o.Op == "rename" && !claimsStep(o.Path)) {
-		u.movedInto(to)
+		u.renames.into(to)
 	}
 }
 

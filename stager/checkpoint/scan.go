@@ -60,13 +60,13 @@ func (u *Uploader) scan(ended bool) error {
 		names, claimed = candidates(entries)
 	}
 	u.number(names, claimed, entries)
+	u.renames.forget()
 	unfinished, temporary := unfinishedOnes(entries)
 	u.positions.note(names, unfinished, began)
 	u.mu.Lock()
 	was := u.temporary
 	u.temporary = temporary
 	gone := u.removedLocked(names)
-	u.forgetMovedLocked()
 	u.detection.forget(names)
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
@@ -248,7 +248,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 		}
 		u.seen[name] = e
 	}
-	e.renamed = u.movedLocked(name) || e.renamed
+	e.renamed = u.renames.take(name) || e.renamed
 	held, scan := u.snaps[step], u.scanOf(step)
 	// A subset of the held files means that the trainer is removing the checkpoint.
 	if held != nil && err == nil && within(files, held.Files) {

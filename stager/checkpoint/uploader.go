@@ -95,6 +95,7 @@ type Uploader struct {
 	snapshots *snapshotDir
 	plain     *plainFiles
 	positions *positions
+	renames   *renames
 	cleanup   *cleanup
 	locks     stepLocks
 	member    *member   // nil with a single node
@@ -118,7 +119,6 @@ type Uploader struct {
 	recent      []found             // checkpoints of the current scan and the one before
 	seen        map[string]*entry   // incomplete checkpoints, by name
 	temporary   map[uint64]bool     // inodes that had temporary names during the last scan
-	moved       map[string]uint64   // inodes of entries renamed into place, by name
 	snaps       map[int64]*snapshot // complete and not uploaded, by step
 	explicit    map[string]bool     // names for which Commit was called
 	saved       map[int64]time.Time // when this process committed each step provisionally; zero: it is final
@@ -212,12 +212,13 @@ func New(cfg Config) (*Uploader, error) {
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		moved: make(map[string]uint64), early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
+		early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
 		results:  results{complete: StepTime{Step: -1}, committed: StepTime{Step: -1}},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.snapshots = &snapshotDir{root, root.Link, sys.Clone, freeSpace, u.log}
 	u.positions = &positions{cfg: &u.cfg, stood: make(map[string]stood)}
+	u.renames = &renames{root: root, to: make(map[string]uint64)}
 	u.cleanup = newCleanup(cfg.Store)
 	u.detection = &detection{cfg: &u.cfg, log: u.log, root: root, trails: make(map[string]*trail)}
 	u.plain = &plainFiles{cfg: &u.cfg, log: u.log, root: root}
