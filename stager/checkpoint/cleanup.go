@@ -304,7 +304,7 @@ func (u *Uploader) overLocked() map[string]bool {
 func (u *Uploader) ownDirs() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.Clone(u.own)
+	return slices.Clone(u.own.dirs)
 }
 
 // dropLeft removes uploads of this process that will not be committed. Those of a step that is

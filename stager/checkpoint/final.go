@@ -183,7 +183,7 @@ const endedSteps = 3
 // becomeFinal makes provisional steps final when a run has ended successfully.
 func (u *Uploader) becomeFinal(ctx context.Context) {
 	u.mu.Lock()
-	own := slices.Clone(u.own[max(0, len(u.own)-endedSteps):])
+	own := u.own.newest(endedSteps)
 	u.mu.Unlock()
 	var steps []good
 	for i, dir := range own {

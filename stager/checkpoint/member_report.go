@@ -202,9 +202,8 @@ func (m *member) safe(r group.Report) {
 	dir := group.StepDir(r.Step, 0)
 	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "directory", dir, "save", r.Save.Number)
 	u.mu.Lock()
-	u.own = append(u.own, dir)
+	u.own.add(dir, r.Step, r.Provisional)
 	m.conclude(r.Save)
-	u.noteSavedLocked(r.Step, r.Provisional)
 	delete(u.failed, unnamed(r.Step))
 	u.results.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
 	if at := m.beganAt(r.Save); at.After(u.results.upTo) { // this node may have had no files of it

@@ -107,7 +107,7 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 		}
 		delete(u.appeared, name)
 		// One that is listed and not seen is held or saved, or was removed after it was listed.
-		_, saved := u.saved[a.step]
+		_, saved := u.own.saved[a.step]
 		if !saved && u.seen[name] == nil && !u.heldLocked(name) && u.shipped[name].Fingerprint == "" {
 			u.loseLocked(name, &entry{step: a.step, since: a.since, reason: a.reason})
 		}

@@ -30,7 +30,7 @@ func (u *Uploader) ownLocked() map[string]bool {
 			ids[done.Upload] = true
 		}
 	}
-	for _, id := range u.committedAs {
+	for _, id := range u.own.ids {
 		ids[id] = true
 	}
 	return ids

@@ -115,14 +115,13 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.cfg.Metrics.countEvidence(u.cfg.Output, commit.Evidence)
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
-	u.own = append(u.own, dir)
-	u.last = &earlier{dir: dir, commit: commit}
+	u.own.add(dir, snap.Step, commit.Provisional)
+	u.own.last = &earlier{dir: dir, commit: commit}
 	u.results.isCommitted(snap, StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional})
-	u.noteSavedLocked(snap.Step, commit.Provisional)
 	delete(u.failed, snap.Name)
 	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: commit.Provisional}
 	if id := commit.id(); commit.Provisional || u.ownLocked()[id] {
-		done.Upload, u.committedAs[snap.Step] = id, id
+		done.Upload, u.own.ids[snap.Step] = id, id
 	}
 	u.shipped[snap.Name] = done
 	u.rememberLocked()
@@ -158,7 +157,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	sent := u.snapshots.journal(snap)
 	defer sent.close()
 	u.mu.Lock()
-	ids, last := u.ownLocked(), u.last
+	ids, last := u.ownLocked(), u.own.last
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,

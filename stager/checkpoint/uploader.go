@@ -121,14 +121,11 @@ type Uploader struct {
 	temporary   map[uint64]bool     // inodes that had temporary names during the last scan
 	snaps       map[int64]*snapshot // complete and not uploaded, by step
 	explicit    map[string]bool     // names for which Commit was called
-	saved       map[int64]time.Time // when this process committed each step provisionally; zero: it is final
 	shipped     map[string]shipment // by name; a hint, stored on disk
 	failed      map[string]failure  // by name
 	halfWritten map[string]bool     // checkpoints under temporary names
-	own         []string            // directories committed by this process, oldest first
-	ids         map[string]bool     // of uploads from this directory, also by earlier processes; a hint, stored on disk
-	committedAs map[int64]string    // ids of the COMMITs that this process wrote, by step
-	last        *earlier            // the last COMMIT that this process wrote; nil: none, or several nodes
+	own         ownCommits
+	ids         map[string]bool // of uploads from this directory, also by earlier processes; a hint, stored on disk
 	uploading   *upload
 	results     results
 	appeared    map[string]newName
@@ -211,8 +208,8 @@ func New(cfg Config) (*Uploader, error) {
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
-		explicit: make(map[string]bool), saved: make(map[int64]time.Time), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		early: make(map[string]*early), appeared: make(map[string]newName), committedAs: make(map[int64]string),
+		explicit: make(map[string]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
+		early: make(map[string]*early), appeared: make(map[string]newName), own: newOwnCommits(),
 		results:  results{complete: StepTime{Step: -1}, committed: StepTime{Step: -1}},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}

@@ -24,21 +24,10 @@ func (e *ProvisionalError) Error() string {
 	return fmt.Sprintf("step %d is saved, but only provisionally: %s", e.Step, why)
 }
 
-// noteSavedLocked records that the COMMIT of a step is at the destination.
-func (u *Uploader) noteSavedLocked(step int64, provisional bool) {
-	at := time.Time{}
-	if provisional {
-		at = time.Now()
-	}
-	u.saved[step] = at
-}
-
 // noteFinalLocked records that the provisional COMMIT of a step, in the directory dir of the store,
 // was replaced by a final one.
 func (u *Uploader) noteFinalLocked(step int64, dir string) {
-	if _, ok := u.saved[step]; ok {
-		u.noteSavedLocked(step, false)
-	}
+	u.own.isFinal(step)
 	for name, s := range u.shipped {
 		if s.Dir == dir && s.Provisional {
 			s.Provisional = false
@@ -79,7 +68,7 @@ func (u *Uploader) fateLocked(step int64) (known bool, again time.Duration, err 
 	if snap := u.snaps[step]; snap != nil {
 		return snap.refused != nil, again, snap.refused
 	}
-	if at, ok := u.saved[step]; ok {
+	if at, ok := u.own.saved[step]; ok {
 		if left := u.cfg.QuietPeriod - time.Since(at); !at.IsZero() && left > 0 {
 			return false, left, nil
 		} else if !at.IsZero() {
