@@ -61,21 +61,31 @@ type found struct {
 	written, complete time.Time
 }
 
-// placeLocked records that a snapshot was found now. If it was written before another one that this
+// listings is what successive scans listed and found. Uploader.mu guards it, and only a scan
+// changes begun and all that follows it.
+type listings struct {
+	recent    []found         // checkpoints of the current scan and the one before
+	begun     int64           // scans that have begun
+	ended     int64           // the last of them that has ended
+	last      time.Time       // when the last one began that has listed all checkpoints; zero: none did
+	temporary map[uint64]bool // inodes that had temporary names then
+}
+
+// place records that a snapshot was found now. If it was written before another one that this
 // scan or the previous one has found, it was complete before, too.
-func (u *Uploader) placeLocked(snap *snapshot) {
-	snap.found = u.scans
-	u.recent = slices.DeleteFunc(u.recent, func(f found) bool { return f.scan < u.scans-1 || f.step == snap.Step })
+func (l *listings) place(snap *snapshot) {
+	snap.found = l.begun
+	l.recent = slices.DeleteFunc(l.recent, func(f found) bool { return f.scan < l.begun-1 || f.step == snap.Step })
 	if snap.written.IsZero() {
 		return
 	}
-	for _, f := range u.recent {
+	for _, f := range l.recent {
 		before := cmp.Or(snap.written.Compare(f.written), cmp.Compare(snap.Step, f.step)) < 0
 		if before && !snap.Committed && !snap.Complete.Before(f.complete) {
 			snap.Complete = f.complete.Add(-1)
 		}
 	}
-	u.recent = append(u.recent, found{u.scans, snap.Step, snap.written, snap.Complete})
+	l.recent = append(l.recent, found{l.begun, snap.Step, snap.written, snap.Complete})
 }
 
 // writtenAt returns when the newest of files was written, by the clock of their volume, or copied

@@ -35,12 +35,12 @@ func TestListingDoesNotDecideWhichCheckpointIsNewer(t *testing.T) {
 		"the same step again":                          {[]one{{1, 1, at(2), at(8), false}, {2, 1, at(1), at(9), false}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var u Uploader
+			var l listings
 			var newest *snapshot
 			for _, f := range tt.found {
 				snap := &snapshot{Step: f.step, written: f.written, Complete: f.complete, Committed: f.committed}
-				u.scans = f.scan
-				u.placeLocked(snap)
+				l.begun = f.scan
+				l.place(snap)
 				if newest == nil || newerFirst(snap, newest) < 0 {
 					newest = snap
 				}

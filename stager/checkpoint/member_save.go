@@ -250,7 +250,7 @@ func (m *member) reportDue(all bool) {
 		return
 	}
 	steps := u.pendingLocked()
-	after := slices.IndexFunc(steps, func(step int64) bool { return u.snaps[step].found < u.listed })
+	after := slices.IndexFunc(steps, func(step int64) bool { return u.snaps[step].found < u.listings.ended })
 	for i := len(steps) - 1; i >= 0 && after >= 0 && i >= after; i-- {
 		snap := u.snaps[steps[i]]
 		if snap.reported || !all && !snap.Committed {
@@ -273,7 +273,7 @@ func (u *Uploader) relistLocked() bool {
 		return false
 	}
 	for _, snap := range u.snaps {
-		if !snap.reported && snap.refused == nil && snap.found >= u.listed {
+		if !snap.reported && snap.refused == nil && snap.found >= u.listings.ended {
 			return true
 		}
 	}

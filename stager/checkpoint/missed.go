@@ -90,7 +90,7 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 			step, ok = stepOf(final, true)
 		}
 		if ok && !half[name] {
-			u.appeared[final] = newName{entry: name, step: step, since: u.scanned, reason: "it was removed under its temporary name " + name}
+			u.appeared[final] = newName{entry: name, step: step, since: u.listings.last, reason: "it was removed under its temporary name " + name}
 		}
 	}
 	for name := range half {

@@ -49,7 +49,8 @@ func (u *Uploader) scan(ended bool) error {
 		return err
 	}
 	u.mu.Lock()
-	u.scans++
+	u.listings.begun++
+	before := u.listings.last
 	u.mu.Unlock()
 	entries, err := fs.ReadDir(disk.FS(u.root), ".")
 	if err != nil {
@@ -64,8 +65,8 @@ func (u *Uploader) scan(ended bool) error {
 	unfinished, temporary := unfinishedOnes(entries)
 	u.positions.note(names, unfinished, began)
 	u.mu.Lock()
-	was := u.temporary
-	u.temporary = temporary
+	was := u.listings.temporary
+	u.listings.temporary = temporary
 	gone := u.removedLocked(names)
 	u.detection.forget(names)
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
@@ -73,12 +74,12 @@ func (u *Uploader) scan(ended bool) error {
 	later := u.laterOnes(names, unfinished)
 	for _, name := range bySteps(names) {
 		u.evaluate(name, names[name], scanContext{
-			unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]], before: u.scanned,
+			unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]], before: before,
 		})
 	}
-	u.scanned = began
 	u.rescue(names, later, gone)
 	u.mu.Lock()
+	u.listings.last = began
 	for name, reason := range claimed {
 		if u.explicit[name] {
 			continue
@@ -93,7 +94,7 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.vanishedLocked(names, half)
 	u.halfWritten = half
-	u.listed = u.scans
+	u.listings.ended = u.listings.begun
 	u.mu.Unlock()
 	tree, err := plainWalk(u.root, false, func(p string) bool {
 		_, checkpoint := names[p]

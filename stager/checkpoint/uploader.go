@@ -103,8 +103,7 @@ type Uploader struct {
 
 	directory sync.Mutex // held during a scan and during snapshots
 	detection *detection
-	scanned   time.Time         // when the previous scan began; zero: none did; guarded by directory, like the next one
-	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name
+	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name; guarded by directory
 	shipping  chan struct{}     // holds a token during send
 	wake      chan struct{}     // signals Run that there is something to send
 	classes   bool              // the disk honors I/O classes
@@ -113,12 +112,9 @@ type Uploader struct {
 
 	rescan chan struct{} // signals Run that a checkpoint waits for another scan
 
-	mu          sync.Mutex          // guards the fields below
-	scans       int64               // that have begun
-	listed      int64               // the last of them that has ended
-	recent      []found             // checkpoints of the current scan and the one before
+	mu          sync.Mutex // guards the fields below
+	listings    listings
 	seen        map[string]*entry   // incomplete checkpoints, by name
-	temporary   map[uint64]bool     // inodes that had temporary names during the last scan
 	snaps       map[int64]*snapshot // complete and not uploaded, by step
 	explicit    map[string]bool     // names for which Commit was called
 	shipped     map[string]shipment // by name; a hint, stored on disk
@@ -404,7 +400,7 @@ func (u *Uploader) Close() error {
 
 // holdLocked registers a snapshot.
 func (u *Uploader) holdLocked(snap *snapshot) {
-	u.placeLocked(snap)
+	u.listings.place(snap)
 	u.warnOfUnknownPositions(snap)
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
