@@ -219,7 +219,7 @@ func (u *Uploader) yieldToUpload(ctx context.Context) error {
 	defer timeout.Stop()
 	for {
 		u.mu.Lock()
-		waits, changed := u.uploading != nil, u.changed
+		waits, changed := u.sending.now != nil, u.changed
 		u.mu.Unlock()
 		if !waits || !u.ending.Load() && u.cleanup.store.Connections() > 1 {
 			return nil

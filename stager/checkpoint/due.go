@@ -21,7 +21,7 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 	}
 	newest := u.snaps[steps[0]]
 	left = totalSize(newest.Files)
-	if up := u.uploading; up != nil {
+	if up := u.sending.now; up != nil {
 		if up.snap != newest {
 			left += up.total
 		}

@@ -115,7 +115,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return step, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "" && (!done.Provisional || u.member != nil && done.Sign >= r.sign()):
 		return step, nil // nothing more is known than when it was saved
-	case held != nil && u.uploading != nil && u.uploading.snap == held:
+	case held != nil && u.sending.sends(held):
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
 	snap := &snapshot{

@@ -76,8 +76,8 @@ func (u *Uploader) forecast(ctx context.Context) {
 	deadline, limited := ctx.Deadline()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	rate := u.lastPace.Rate
-	if up := u.uploading; up != nil && up.done.Load() > 0 {
+	rate := u.sending.last.Rate
+	if up := u.sending.now; up != nil && up.done.Load() > 0 {
 		rate = up.rate()
 	}
 	steps := u.pendingLocked()
@@ -85,10 +85,10 @@ func (u *Uploader) forecast(ctx context.Context) {
 		return
 	}
 	left := totalSize(u.snaps[steps[0]].Files)
-	if up := u.uploading; up != nil && up.snap.Step == steps[0] {
+	if up := u.sending.now; up != nil && up.snap.Step == steps[0] {
 		left -= up.done.Load()
 	}
-	need, grace := u.needs(left, rate, u.lastPace.reused()), time.Until(deadline)
+	need, grace := u.needs(left, rate, u.sending.last.reused()), time.Until(deadline)
 	if rate <= 0 && need <= grace { // nothing was measured, and the bandwidth limit alone proves nothing
 		return
 	}

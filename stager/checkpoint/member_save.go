@@ -160,12 +160,12 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 		return group.Event{Outcome: group.Changed}
 	}
 	up := &upload{snap: snap, total: totalSize(snap.Files), start: time.Now(), cancel: func() {}}
-	u.uploading = up
+	u.sending.begin(up)
 	u.mu.Unlock()
 	p, err := m.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
 	p.Restored = save.Round
 	u.mu.Lock()
-	u.uploading, u.lastPace = nil, up.pace()
+	u.sending.end()
 	u.notifyLocked()
 	u.mu.Unlock()
 	if err == nil {

@@ -261,7 +261,7 @@ func hopeless(err error) bool {
 func (u *Uploader) preempt() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if up := u.uploading; up != nil && u.waitsNewerLocked(up.snap) {
+	if up := u.sending.now; up != nil && u.waitsNewerLocked(up.snap) {
 		u.log.Info("interrupting an upload for a newer checkpoint", "step", up.snap.Step)
 		up.cancel()
 	}

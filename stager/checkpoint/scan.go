@@ -295,7 +295,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 		}
 		u.warnOverdueLocked(name, e)
 		return
-	case held != nil && u.uploading != nil && u.uploading.snap == held:
+	case held != nil && u.sending.sends(held):
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
 		return
 	}
@@ -440,7 +440,7 @@ func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if held := u.snaps[snap.Step]; held != nil && u.uploading != nil && u.uploading.snap == held {
+	if held := u.snaps[snap.Step]; held != nil && u.sending.sends(held) {
 		u.snapshots.drop(snap)
 		return nil, fmt.Errorf("step %d is being saved with other content: try again when it is saved", snap.Step)
 	} else if held != nil {
@@ -468,7 +468,7 @@ func (u *Uploader) supersedeLocked() {
 		if !u.cfg.When.Change && !snap.Committed {
 			limit = 1
 		}
-		if limit == 0 || snap.refused != nil || u.uploading != nil && u.uploading.snap == snap {
+		if limit == 0 || snap.refused != nil || u.sending.sends(snap) {
 			continue
 		}
 		newer := 0

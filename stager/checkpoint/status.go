@@ -89,7 +89,7 @@ func (u *Uploader) Status() Status {
 		at := u.results.committed
 		s.Committed = &at
 	}
-	if up := u.uploading; up != nil {
+	if up := u.sending.now; up != nil {
 		s.Uploading = &Uploading{
 			Step: up.snap.Step, Files: len(up.snap.Files), BytesDone: up.done.Load(), BytesTotal: up.total, BytesPerSecond: up.rate(),
 		}

@@ -98,13 +98,12 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	gauge.Set(float64(up.total))
 	defer gauge.Set(0)
 	u.mu.Lock()
-	u.uploading = up
+	u.sending.begin(up)
 	u.mu.Unlock()
 
 	commit, dir, err := u.shipSnapshot(ctx, up)
 	u.mu.Lock()
-	u.uploading = nil
-	u.lastPace = up.pace()
+	u.sending.end()
 	u.notifyLocked()
 	u.mu.Unlock()
 	if err != nil {
@@ -126,7 +125,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.shipped[snap.Name] = done
 	u.rememberLocked()
 	u.leaveLocked(snap)
-	pace := u.lastPace
+	pace := u.sending.last
 	u.mu.Unlock()
 	u.keepPace(pace)
 	u.cleanLater(func(c *cleanup) { c.retain = true })

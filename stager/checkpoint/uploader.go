@@ -122,12 +122,11 @@ type Uploader struct {
 	halfWritten map[string]bool     // checkpoints under temporary names
 	own         ownCommits
 	ids         map[string]bool // of uploads from this directory, also by earlier processes; a hint, stored on disk
-	uploading   *upload
+	sending     sending
 	results     results
 	appeared    map[string]newName
 	blind       bool
 	lastSent    time.Time // start of the current Interval
-	lastPace    pace      // of the last upload; zero before the first
 	lastError   string
 	changed     chan struct{} // closed and replaced when the result of any step changes
 }
@@ -157,26 +156,6 @@ type failure struct {
 	// abandoned is when a checkpoint of several nodes was complete that cannot be saved because
 	// the members changed; zero: another reason. See overtakenLocked.
 	abandoned time.Time
-}
-
-// upload is a checkpoint that is being uploaded.
-type upload struct {
-	snap   *snapshot
-	total  int64
-	done   atomic.Int64
-	reused atomic.Int64 // bytes of done that an earlier step has
-	start  time.Time
-	cancel context.CancelFunc
-}
-
-// pace returns how the upload went.
-func (u *upload) pace() pace { return pace{u.snap.Step, u.total, u.rate(), u.reused.Load()} }
-
-func (u *upload) rate() float64 {
-	if took := time.Since(u.start).Seconds(); took > 0 {
-		return float64(u.done.Load()) / took
-	}
-	return 0
 }
 
 // BusyError reports that another process saves the directory.
