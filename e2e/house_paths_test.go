@@ -13,7 +13,7 @@ import (
 // the pod, other users, other tools.
 var sharing = []string{
 	"window", "window/disk", "stager", "stager/checkpoint", "stager/download", "stager/preemption", "stager/sample", "stager/api", "stager/unpack",
-	"internal/sys",
+	"backends/sys",
 }
 
 // byPath is what opens or changes a file by its path alone, which follows links, and waits
@@ -30,9 +30,9 @@ var pathsAllowed = map[string]struct {
 	"window/disk/fs.go":                   {[]string{"root.OpenFile(", "root.Open("}, "it opens without blocking, and lists directories alone; and the root itself"},
 	"window/disk/small.go":                {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
 	"window/disk/state.go":                {[]string{"root.OpenFile("}, "directories alone, and none out of the directory"},
-	"internal/sys/boot_linux.go":          {[]string{"os.ReadFile("}, "a file of the kernel's"},
-	"internal/sys/stat_linux.go":          {[]string{"root.OpenFile("}, "a trainer's file, opened for its birth time alone (O_PATH), without following a link"},
-	"internal/sys/sync_darwin.go":         {[]string{"root.OpenFile("}, "what was just written, opened without following a link or blocking, and synced"},
+	"backends/sys/boot_linux.go":          {[]string{"os.ReadFile("}, "a file of the kernel's"},
+	"backends/sys/stat_linux.go":          {[]string{"root.OpenFile("}, "a trainer's file, opened for its birth time alone (O_PATH), without following a link"},
+	"backends/sys/sync_darwin.go":         {[]string{"root.OpenFile("}, "what was just written, opened without following a link or blocking, and synced"},
 	"window/disk/speed.go":                {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},
 	"stager/checkpoint/push.go":           {[]string{"os.OpenRoot("}, "what a person names is what is pushed"},
 	"stager/checkpoint/dirwatch_linux.go": {[]string{"root.OpenFile("}, "a directory of the trainer's, opened without following a link or blocking, and not read"},

@@ -41,7 +41,7 @@ var walls = []struct{ pkg, never, reason string }{
 	{"stager/pack", module + "window/...", "archives are made of what passes through memory"},
 	{"stager/check", module + "window/...", "what a store keeps has nothing to do with what its bytes are for"},
 	{"stager/admission/...", module + "window/...", "a webhook changes pods; what they do is the daemon's business"},
-	{"stager/sample", module + "backends/...", "a sampler reads what a window brought"},
+	{"stager/sample", module + "backends", "a sampler reads what a window brought"},
 	{"stager/sample", module + "stager/api", "a sampler asks a Source, which may be a window of its own process"},
 	{"stager/preemption", module + "...", "it waits for a word, and what to do then is the daemon's business"},
 	{"stager/...", module + "backends/all", "the registry is handed in, so that tests bring their own"},

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Temporary is the name prefix of files that are still being written.

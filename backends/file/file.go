@@ -13,7 +13,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Scheme returns the scheme of file:///absolute/path/ URLs.

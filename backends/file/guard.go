@@ -19,7 +19,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // lockPrefix is the name prefix of lock files.

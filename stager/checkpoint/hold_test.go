@@ -12,7 +12,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // A checkpoint that is likely to be overwritten in place is held as a copy. Without room for the

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Uploads read the disk in the idle class of the I/O scheduler: nobody waits for these reads,

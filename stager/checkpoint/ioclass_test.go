@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends/mem"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // classed is a file that records the I/O class in which it was read.

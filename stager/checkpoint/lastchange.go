@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // A checkpoint counts as complete from the moment at which its files last changed, because the

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 	"github.com/stager-dev/stager/window/disk"
 )
 

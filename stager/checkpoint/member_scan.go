@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )

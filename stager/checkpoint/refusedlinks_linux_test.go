@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends/mem"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // With fs.protected_hardlinks, the kernel refuses links to another user's files that are not

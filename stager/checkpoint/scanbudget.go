@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Scans may use 1/scanShare of the time of one core, and scanBurst more after a pause.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Scans use at most their share of the time and one burst.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // What to do when the store has a COMMIT of the same step with other content.

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"os"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // steady checks that a file did not change since it was opened.

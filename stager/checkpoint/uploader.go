@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )

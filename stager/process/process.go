@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // signalBase is added to a signal's number if a signal killed the command, as shells do.

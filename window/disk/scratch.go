@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Scratch creates a file without a name on the disk of a directory, which it creates if needed. No

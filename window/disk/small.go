@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Small files, such as records and locks, lie in directories in which others may write: readers of

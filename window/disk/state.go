@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/internal/sys"
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // State identifies a file and its version without reading it. Another file of the same name has
