@@ -24,6 +24,9 @@ func TestOutputsAreThoseOfTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cmd := range line.Commands {
+		if strings.HasPrefix(cmd.Name, "kubectl ") {
+			continue // it prints what the stager in the pod prints
+		}
 		for _, f := range cmd.Flags {
 			if formats := strings.Join(f.Enum, " "); f.Name == "output" && formats == "table json yaml" && !printing[cmd.Name] {
 				t.Errorf("stager %s has --output and prints nothing by the methods of shape", cmd.Name)
