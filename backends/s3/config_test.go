@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,5 +309,48 @@ func TestListDecodesKeysAndSkipsDirs(t *testing.T) {
 	}
 	if want := `"a\x01 b+c" 1 e 2026, "dir/plain%20" 2 e 2026`; strings.Join(got, ", ") != want {
 		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
+	}
+}
+
+// The store throttled or broke the connection at the moment at which it was opened. It was taken
+// for one with versioning until the process ended: of two writers of one COMMIT.json both might succeed.
+func TestVersioningIsQueriedUntilTheStoreAnswers(t *testing.T) {
+	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for name, tt := range map[string]struct {
+		first    http.HandlerFunc // the answer to the first two queries
+		decides  bool
+		requests int
+	}{
+		"throttled":      {refuse(503, "SlowDown"), true, 3},
+		"reset":          {abort, true, 3},
+		"denied":         {refuse(403, "AccessDenied"), false, 1},
+		"not known":      {refuse(501, "NotImplemented"), false, 1},
+		"internal error": {refuse(500, "InternalError"), true, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if requests.Add(1) <= 2 {
+					tt.first(w, r)
+					return
+				}
+				fmt.Fprint(w, "<VersioningConfiguration/>")
+			}))
+			t.Cleanup(server.Close)
+			secrets := func(name string) string {
+				return map[string]string{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}[name]
+			}
+			store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "s3://bucket/?endpoint="+server.URL, backends.Options{Getenv: secrets})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			if got := store.Capabilities().ConditionalCreate; got != tt.decides {
+				t.Errorf("got conditional create %t, want %t", got, tt.decides)
+			}
+			if got := int(requests.Load()); got != tt.requests {
+				t.Errorf("got %d queries, want %d", got, tt.requests)
+			}
+		})
 	}
 }

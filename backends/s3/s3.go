@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -73,17 +75,38 @@ func (b *bucket) Close() error {
 // probeTimeout is the timeout of the versioning query when a bucket is opened.
 const probeTimeout = 10 * time.Second
 
-// versioned reports whether the bucket has or had versioning. If that is unknown, it returns true.
-// Any other problem will show again with the first real request.
+// versioned reports whether the bucket has or had versioning. If that is unknown, it returns true, which
+// counts until the process ends. So a store that is only busy, or breaks a connection, is queried again. Any
+// other problem will show again with the first real request.
 func (b *bucket) versioned(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	out, err := b.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &b.name})
-	if err == nil {
-		return out.Status != ""
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		out, err := b.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &b.name})
+		if err == nil {
+			return out.Status != ""
+		}
+		err = b.explain("open", "", err)
+		if wait <= longestProbePause && busy(err) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+				continue
+			}
+		}
+		b.log.Debug("cannot read whether the bucket has versioning, assuming that it has", "bucket", b.name, "error", err)
+		return true
 	}
-	b.log.Debug("cannot read whether the bucket has versioning, assuming that it has", "bucket", b.name, "error", b.explain("open", "", err))
-	return true
+}
+
+// longestProbePause ends the queries after some three seconds.
+const longestProbePause = 1600 * time.Millisecond
+
+// busy reports whether a store that is there may answer the same request in a moment.
+func busy(err error) bool {
+	var dial *net.OpError
+	refused := errors.As(err, &dial) && dial.Op == "dial"
+	return backends.KindOf(err) == backends.Throttled || backends.KindOf(err) == backends.Unavailable && !refused
 }
 
 // Stat implements backends.Source. The object includes the checksum if the store knows it.
