@@ -2,22 +2,15 @@ package az
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"testing"
 
 	"github.com/stager-dev/stager/backends/conformance/rotation"
 )
 
-func listen(t *testing.T, h http.Handler) string {
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
 // A wrong token was tried again until the end of all retries.
 func TestRotatedCredentialsAreUsed(t *testing.T) {
-	rotation.Run(t, listen, rotation.Case{
+	rotation.Run(t, rotation.Case{
 		Scheme: Schemes()[0], Writes: true,
 		URL: func(server string) string { return "az://test/?endpoint=" + url.QueryEscape(server+"/mine") },
 		Files: func(g string) map[string]string {

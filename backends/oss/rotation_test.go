@@ -3,7 +3,6 @@ package oss
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,15 +10,9 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/rotation"
 )
 
-func listen(t *testing.T, h http.Handler) string {
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
 // A rotated access key was used for five minutes more, and each refusal of it was final.
 func TestRotatedCredentialsAreUsed(t *testing.T) {
-	rotation.Run(t, listen, rotation.Case{
+	rotation.Run(t, rotation.Case{
 		Scheme: Scheme(), Writes: true,
 		URL: func(server string) string { return "oss://bucket/?signature=v1&endpoint=" + url.QueryEscape(server) },
 		Files: func(g string) map[string]string {

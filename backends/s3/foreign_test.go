@@ -315,7 +315,7 @@ func TestExpiredTokensAreReadAgain(t *testing.T) {
 // The key in a mounted Secret was rotated and the old one revoked at once. The cached key was used for five
 // minutes more, each refusal was final, and a drain in that time lost the last checkpoint.
 func TestRotatedCredentialsAreUsed(t *testing.T) {
-	rotation.Run(t, newServer, rotation.Case{
+	rotation.Run(t, rotation.Case{
 		Scheme: Scheme(), Writes: true,
 		URL: func(server string) string { return "s3://bucket/?endpoint=" + server },
 		Files: func(g string) map[string]string {

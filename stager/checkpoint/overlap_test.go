@@ -18,7 +18,7 @@ import (
 // In these scenes the cleanup of a process runs beside its sender. Each operation of one may come
 // between any two operations of the other, and of other processes.
 
-// lanes schedules the operations of actors with several goroutines. It needs a bubble, which tells
+// lanes schedules the operations of actors with several goroutines. It needs a bubble, which reports
 // when all goroutines wait.
 type lanes struct {
 	mu      sync.Mutex // guards all below

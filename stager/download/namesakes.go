@@ -10,7 +10,9 @@ import (
 )
 
 // namesakes finds objects that would be one file, in a directory whose file system ignores case. Such
-// file systems ignore the form of accents, too. A nil namesakes finds none.
+// file systems ignore the form of accents, too. A nil namesakes finds none. It folds less than
+// [backends.Namesakes], whose result is asked of the store before anything is refused, and keeps no
+// keys.
 type namesakes struct {
 	seed maphash.Seed
 	seen map[uint64]bool // hashes, as a listing may be long

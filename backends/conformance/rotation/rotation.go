@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,19 +33,20 @@ type Case struct {
 // Run tests what happens when credentials are replaced in a mounted Secret, and the
 // store refuses the old ones at once: requests under way succeed with the new ones. Credentials that
 // are still refused then are an error at once, not at the end of all retries.
-func Run(t *testing.T, listen func(*testing.T, http.Handler) string, r Case) {
+func Run(t *testing.T, r Case) {
 	var accepted atomic.Value
 	accepted.Store("generation-0")
-	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if r.Has(req, accepted.Load().(string)) {
 			r.Serve(w, req)
 		} else {
 			r.Refuse(w, req)
 		}
 	}))
+	t.Cleanup(server.Close)
 	open := func(secrets string) *backends.Store {
 		t.Helper()
-		store, err := backends.NewRegistry(r.Scheme).Open(t.Context(), r.URL(server), backends.Options{Secrets: secrets, RetryFor: time.Hour})
+		store, err := backends.NewRegistry(r.Scheme).Open(t.Context(), r.URL(server.URL), backends.Options{Secrets: secrets, RetryFor: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

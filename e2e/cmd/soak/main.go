@@ -2,7 +2,7 @@
 //
 //	go run ./cmd/soak -for 8h -out ../bin/soak
 //
-// It takes root, because it mounts volumes. Package e2e/soak tells what it does. It ends with code 1 when
+// It takes root, because it mounts volumes. Package e2e/soak describes what it does. It ends with code 1 when
 // a promise was broken, or a series was not proved to be flat.
 package main
 
