@@ -1,100 +1,136 @@
 package trial
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/stager-dev/stager/backends/conformance/hub"
 	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
-// Two readers take 40 shards through a window over each server that is only read. The server is
-// killed, and comes back.
-func TestWindowLosesNothingOverFTP(t *testing.T) {
+// sources are servers of the schemes beside the first five protocols. start serves the shards of a
+// directory, unless they are pushed to the server.
+var sources = []struct {
+	name, needs string
+	size        int // of a shard
+	pushed      bool
+	start       func(t *testing.T, packed string, away time.Duration) (store, error)
+}{
+	{name: "http with ranges", needs: "http", size: 256 << 10, start: serveWeb(servers.Nginx)},
+	{name: "http without ranges", needs: "http", size: 256 << 10, start: serveWeb(servers.PythonWeb)},
+	{name: "hf", needs: "hf", size: 256 << 10, start: serveHub},
+	{name: "hf with large files", needs: "hf", size: 1 << 20, start: serveHub}, // from another host
+	{name: "gs", needs: "gs", size: 256 << 10, pushed: true, start: empty(startGS)},
+	{name: "az", needs: "az", size: 256 << 10, pushed: true, start: empty(startAzurite)},
+	{name: "sftp", needs: "sftp", size: 256 << 10, pushed: true, start: empty(startSSHD)},
+	{name: "ftp", needs: "ftp", size: 256 << 10, start: serveFTP(servers.FTPOptions{Kind: servers.Vsftpd})},
+	{name: "ftp with TLS", needs: "ftp", size: 256 << 10, start: serveFTP(servers.FTPOptions{Kind: servers.ProFTPD, TLS: true})},
+	{name: "git", needs: "git", size: 256 << 10, start: serveGit},
+}
+
+// Two readers take 40 shards through a window over a server of each scheme. It is killed when half
+// of them are taken, and comes back at its address: each shard is acknowledged once.
+func TestWindowLosesNothingOverEachScheme(t *testing.T) {
 	binary, how := build(t), theOutage()
-	for name, opts := range map[string]servers.FTPOptions{
-		"vsftpd": {Kind: servers.Vsftpd}, "proftpd-tls": {Kind: servers.ProFTPD, TLS: true},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, source := range sources {
+		t.Run(source.name, func(t *testing.T) {
 			t.Parallel()
-			f, err := servers.StartFTP(t.Context(), opts)
-			live.Require(t, "ftp", err)
-			t.Cleanup(func() {
-				if err := f.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			const count, size = 40, 256 << 10
-			digests, err := PackNoise(f.Dir, count, size)
+			const count = 40
+			packed := t.TempDir()
+			digests, err := PackNoise(packed, count, source.size)
 			if err != nil {
 				t.Fatal(err)
 			}
-			diesHalfway(t, binary, store{Server: f, url: f.URL}, shards{count, size, digests}, how.away)
+			s, err := source.start(t, packed, how.away)
+			live.Require(t, source.needs, err)
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			if source.pushed {
+				s.push(t, binary, packed, "noise")
+			}
+			_, log := s.window(t, binary, "noise", shards{count, source.size, digests}, Config{
+				Readers: 2, Pace: 20 * time.Millisecond,
+				Halfway: s.dies(t.Context(), how.away),
+			})
+			wasAway(t, log)
 		})
 	}
 }
 
-// The same over web servers: one with ranges, and one that sends every file as a whole.
-func TestWindowLosesNothingOverHTTP(t *testing.T) {
-	binary, how := build(t), theOutage()
-	for _, kind := range []servers.WebKind{servers.Nginx, servers.PythonWeb} {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			const count, size = 40, 256 << 10
-			digests, err := PackNoise(dir, count, size)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w, err := servers.StartWeb(t.Context(), servers.WebOptions{Kind: kind, Dir: dir})
-			live.Require(t, "http", err)
-			t.Cleanup(func() {
-				if err := w.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			url := func(string) string { return w.URL + "/" }
-			diesHalfway(t, binary, store{Server: w, url: url}, shards{count, size, digests}, how.away)
-		})
-	}
+// empty starts a store that shards are pushed to.
+func empty(start func(*testing.T) (store, error)) func(*testing.T, string, time.Duration) (store, error) {
+	return func(t *testing.T, _ string, _ time.Duration) (store, error) { return start(t) }
 }
 
-// Two readers take 40 shards through a window over a Git server. It is killed while it sends the
-// commit, and again when half of the shards are taken.
-func TestWindowLosesNothingOverGit(t *testing.T) {
-	binary, how := build(t), theOutage()
-	g, err := servers.StartGit(t.Context(), servers.GitOptions{TLS: true, Dies: 8 << 10, Away: how.away})
-	live.Require(t, "git", err)
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
+func serveWeb(kind servers.WebKind) func(*testing.T, string, time.Duration) (store, error) {
+	return func(t *testing.T, packed string, _ time.Duration) (store, error) {
+		w, err := servers.StartWeb(t.Context(), servers.WebOptions{Kind: kind, Dir: packed})
+		if err != nil {
+			return store{}, err
 		}
-	})
-	const count, size = 40, 256 << 10
-	repo := filepath.Join(g.Dir, "shards")
-	if err := os.Mkdir(repo, 0o755); err != nil {
-		t.Fatal(err)
+		return store{Server: w, url: func(string) string { return w.URL + "/" }}, nil
 	}
-	digests, err := PackNoise(repo, count, size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := servers.MakeGit(t.Context(), repo); err != nil {
-		t.Fatal(err)
-	}
-	url := func(string) string { return g.URL("shards@main") + "?ca-bundle=" + g.CA }
-	diesHalfway(t, binary, store{Server: g, url: url}, shards{count, size, digests}, how.away)
 }
 
-// diesHalfway takes the shards of a server by two readers through a window, and kills it when half of
-// them are taken, for so long.
-func diesHalfway(t *testing.T, binary string, s store, all shards, away time.Duration) {
-	t.Helper()
-	_, log := s.window(t, binary, "", all, Config{
-		Readers: 2, Pace: 20 * time.Millisecond,
-		Halfway: s.dies(t.Context(), away),
-	})
-	wasAway(t, log)
+func serveFTP(opts servers.FTPOptions) func(*testing.T, string, time.Duration) (store, error) {
+	return func(t *testing.T, packed string, _ time.Duration) (store, error) {
+		f, err := servers.StartFTP(t.Context(), opts)
+		if err != nil {
+			return store{}, err
+		}
+		return store{Server: f, url: func(dir string) string { return f.URL(dir + "/") }}, os.CopyFS(filepath.Join(f.Dir, "noise"), os.DirFS(packed))
+	}
+}
+
+// serveGit starts a server that dies a first time while it sends the commit.
+func serveGit(t *testing.T, packed string, away time.Duration) (store, error) {
+	g, err := servers.StartGit(t.Context(), servers.GitOptions{TLS: true, Dies: 8 << 10, Away: away})
+	if err != nil {
+		return store{}, err
+	}
+	repo := filepath.Join(g.Dir, "shards")
+	err = os.CopyFS(repo, os.DirFS(packed))
+	if err == nil {
+		_, err = servers.MakeGit(t.Context(), repo)
+	}
+	return store{Server: g, url: func(string) string { return g.URL("shards@main") + "?ca-bundle=" + g.CA }}, err
+}
+
+// hubServer is the fake of the Hub as a server that can be killed.
+type hubServer struct{ *hub.Hub }
+
+var _ servers.Server = hubServer{}
+
+// Env are the variables by which stager finds it.
+func (s hubServer) Env() []string { return []string{"HF_ENDPOINT=" + s.URL, "HF_TOKEN=" + hub.Token} }
+
+// Start starts it again.
+func (s hubServer) Start(ctx context.Context) error { return s.Restart(ctx) }
+
+// Freeze is not possible.
+func (hubServer) Freeze() error { return errors.ErrUnsupported }
+
+// Thaw is not possible.
+func (hubServer) Thaw() error { return errors.ErrUnsupported }
+
+// Close does nothing: the fake ends with its test.
+func (hubServer) Close() error { return nil }
+
+func serveHub(t *testing.T, packed string, _ time.Duration) (store, error) {
+	h := hub.Start(t, make(map[string]int64))
+	entries, err := os.ReadDir(packed)
+	for _, e := range entries {
+		text, rerr := os.ReadFile(filepath.Join(packed, e.Name()))
+		h.Add(e.Name(), string(text))
+		err = errors.Join(err, rerr)
+	}
+	return store{Server: hubServer{h}, url: func(string) string { return "hf://datasets/org/name@main/" }}, err
 }
