@@ -26,8 +26,8 @@ func (r *repo) explain(op, key string, err error) error {
 	case code == "RevisionNotFound", code == "EntryNotFound", code == "RepoNotFound" && status.Status == http.StatusNotFound:
 		e.Kind = backends.NotExist
 	}
-	if e.Kind == backends.Permission && r.credentials.load() == nil && status.Renewed(r.authorization) {
-		e.Kind = backends.Unavailable // there is another token now
+	if e.Kind == backends.Permission {
+		e.Again = status.Renewed(r.credentials.load, r.authorization)
 	}
 	return out
 }

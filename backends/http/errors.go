@@ -19,8 +19,8 @@ func (s *site) explain(op, key string, at *url.URL, err error) error {
 	out := objectstore.Fetched(op, key, err, func(e *objectstore.StatusError) error { return sentence(e, at, s.credentials.authorization(at) != "") })
 	var status *objectstore.StatusError
 	var e *backends.Error
-	if errors.As(err, &status) && errors.As(out, &e) && e.Kind == backends.Permission && s.credentials.load() == nil && status.Renewed(s.credentials.authorization) {
-		e.Kind = backends.Unavailable // the files have others now
+	if errors.As(err, &status) && errors.As(out, &e) && e.Kind == backends.Permission {
+		e.Again = status.Renewed(s.credentials.load, s.credentials.authorization)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package http
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -353,10 +354,11 @@ func TestRenewedCredentialsReachEveryRequest(t *testing.T) {
 	}
 	for i, tt := range []struct {
 		token string
-		want  backends.Kind
-	}{{"old", backends.Unavailable}, {"old", backends.Unavailable}, {"new", backends.Permission}} {
-		if got := s.explain("read", "k", s.root, refused(tt.token)); backends.KindOf(got) != tt.want {
-			t.Errorf("refusal %d, of the %s token: got %v (kind %v), want kind %v", i+1, tt.token, got, backends.KindOf(got), tt.want)
+		again bool
+	}{{"old", true}, {"old", true}, {"new", false}} {
+		var e *backends.Error
+		if err := s.explain("read", "k", s.root, refused(tt.token)); !errors.As(err, &e) || e.Kind != backends.Permission || e.Again != tt.again {
+			t.Errorf("refusal %d, of the %s token: got %+v, want kind permission, repeated: %t", i+1, tt.token, err, tt.again)
 		}
 	}
 }

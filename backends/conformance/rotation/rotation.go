@@ -25,9 +25,12 @@ type Case struct {
 	Files  func(generation string) map[string]string
 	// Has reports whether a request carries the credentials of a generation.
 	Has func(r *http.Request, generation string) bool
-	// Serve answers accepted requests, Refuse all others.
+	// Serve answers accepted requests, Refuse all others. All stores hold one object, "key", whose
+	// contents are "x".
 	Serve, Refuse http.HandlerFunc
-	Writes        bool
+	// Reads and Writes report whether Serve sends the contents of the object, and takes requests that
+	// change it.
+	Reads, Writes bool
 }
 
 // Run tests what happens when credentials are replaced in a mounted Secret, and the
@@ -44,14 +47,12 @@ func Run(t *testing.T, r Case) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	open := func(secrets string) *backends.Store {
-		t.Helper()
+	open := func(secrets string) (*backends.Store, error) {
 		store, err := backends.NewRegistry(r.Scheme).Open(t.Context(), r.URL(server.URL), backends.Options{Secrets: secrets, RetryFor: time.Hour})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			t.Cleanup(func() { _ = store.Close() })
 		}
-		t.Cleanup(func() { _ = store.Close() })
-		return store
+		return store, err
 	}
 	write := func(secrets, generation string) {
 		t.Helper()
@@ -63,9 +64,22 @@ func Run(t *testing.T, r Case) {
 	}
 	secrets := t.TempDir()
 	write(secrets, "generation-0")
-	store := open(secrets)
+	store, err := open(secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
 	calls := map[string]func() error{
 		"stat": func() error { _, err := store.Stat(t.Context(), "key"); return err },
+	}
+	if r.Reads {
+		obj, err := store.Stat(t.Context(), "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls["read"] = func() error {
+			_, err := store.ReadRange(t.Context(), obj, 0, 1, make(memory, 1), nil)
+			return err
+		}
 	}
 	if r.Writes {
 		calls["put"] = func() error {
@@ -96,9 +110,15 @@ func Run(t *testing.T, r Case) {
 	accepted.Store("generation-of-others")
 	wrong := t.TempDir()
 	write(wrong, "generation-wrong")
-	store = open(wrong)
+	if store, err = open(wrong); err == nil { // not every backend sends a request to open
+		_, err = store.Stat(t.Context(), "key")
+	}
 	var e *backends.Error
-	if _, err := store.Stat(t.Context(), "key"); !errors.As(err, &e) || e.Kind != backends.Permission || e.Again || strings.Contains(err.Error(), "gave up") {
+	if !errors.As(err, &e) || e.Kind != backends.Permission || e.Again || strings.Contains(err.Error(), "gave up") {
 		t.Errorf("with wrong credentials: %+v, want kind permission at once", err)
 	}
 }
+
+type memory []byte
+
+func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }

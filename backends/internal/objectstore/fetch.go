@@ -176,11 +176,12 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// Renewed reports whether the refused request would carry another Authorization header now, of
-// which authorization returns the value for a URL. What other requests have read since does not
-// matter: the credentials may have been renewed while this one was under way.
-func (e *StatusError) Renewed(authorization func(*url.URL) string) bool {
-	return e.request != nil && authorization(e.request.URL) != e.request.Header.Get("Authorization")
+// Renewed reads the credentials again by load, and reports whether the refused request would carry
+// another Authorization header now, of which authorization returns the value for a URL. What other
+// requests have read since does not matter: the credentials may have been renewed while this one was
+// under way.
+func (e *StatusError) Renewed(load func() error, authorization func(*url.URL) string) bool {
+	return load() == nil && e.request != nil && authorization(e.request.URL) != e.request.Header.Get("Authorization")
 }
 
 func (e *StatusError) Error() string {
