@@ -35,6 +35,7 @@ var walls = []struct{ pkg, never, reason string }{
 	{"backends/nfs/internal/rpc", module + "backends/nfs/...", "remote calls know no protocol above them"},
 	{"backends/nfs/internal/nfs3", module + "backends/nfs/internal/nfs4", "the versions of NFS share what remote and rpc have"},
 	{"backends/nfs/internal/nfs4", module + "backends/nfs/internal/nfs3", "the versions of NFS share what remote and rpc have"},
+	{"backends/hdfs/internal/rpc", module + "...", "remote calls know no store"},
 	{"stager/checkpoint", module + "window", "feeding and saving meet in the daemon only"},
 	{"stager/download", module + "stager/checkpoint", "feeding and saving meet in the daemon only"},
 	{"stager/transfer", module + "window/...", "a copy passes through memory and touches no disk"},

@@ -20,7 +20,11 @@ var _ backends.Claims = (*store)(nil)
 func (b *store) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	temp := path.Join("/"+path.Dir(name), temporary+rand.Text()[:16])
 	err = b.with(ctx, "commit", name, func(s *session) error {
-		if err := s.client.CreateEmptyFile(temp); err != nil {
+		library, err := s.library()
+		if err != nil {
+			return err
+		}
+		if err := library.CreateEmptyFile(temp); err != nil {
 			return err
 		}
 		st, err := s.status(temp)

@@ -10,6 +10,9 @@
 // dfs.replication and dfs.client.use.datanode.hostname. It does not expand includes (xi:include)
 // or ${variables}.
 //
+// The library github.com/colinmarc/hdfs transfers data. What its methods cannot request from a
+// NameNode, package internal/rpc does over a connection of its own; see [namenode].
+//
 // # Credentials
 //
 // Without Kerberos a NameNode trusts the user name of the client: ?user=, HADOOP_USER_NAME, or
@@ -47,7 +50,7 @@
 //
 // A DataNode sends a block to its end, even for a shorter range. Capabilities.PartSize is
 // therefore a multiple of the block size: 128 MiB unless dfs.blocksize or ?block-size= say
-// otherwise. Each range uses its own connection to the NameNode.
+// otherwise. Each range uses its own connections to the NameNode.
 //
 // # Writes
 //
@@ -62,7 +65,7 @@
 //
 // # Time
 //
-// The library has no deadlines and no contexts, so this package provides its connections. They
+// The library has no deadlines and no contexts, so this package provides all connections. They
 // end after 20 seconds without a response of the NameNode or 12 seconds without a byte of a
 // DataNode. When a context ends, its connections are closed. Of several NameNodes the one that
 // last responded is tried first.

@@ -74,6 +74,9 @@ func classify(err error) (backends.Kind, string) {
 	}
 	var remote hdfs.Error
 	if errors.As(err, &remote) {
+		if strings.Contains(remote.Message(), "SIMPLE authentication is not enabled") {
+			return backends.Permission, "the NameNode requires Kerberos: enable it with core-site.xml in HADOOP_CONF_DIR or ?namenode-principal="
+		}
 		class := remote.Exception()[strings.LastIndexAny(remote.Exception(), ".$")+1:]
 		for _, e := range exceptions {
 			for _, name := range e.names {

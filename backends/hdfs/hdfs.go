@@ -62,20 +62,14 @@ func (b *store) with(ctx context.Context, op, key string, f func(*session) error
 	return explain(ctx, op, key, s.judge(err))
 }
 
-// judge inspects the outcome of a call. After a response that does not match its request, the
-// session is broken. If it is the first response, the NameNode has usually rejected the handshake,
-// for instance because it requires Kerberos; the library does not report the reason.
+// judge returns the error of a call. After a response that does not match its request, the session
+// is broken: the library takes each later response for the previous one.
 func (s *session) judge(err error) error {
 	if err == nil {
-		s.served = true
 		return nil
 	}
 	if text := err.Error(); strings.Contains(text, "unexpected sequence number") || strings.Contains(text, "invalid response from namenode") {
 		s.broken.Store(true)
-		if !s.served {
-			return backends.Errorf(backends.Permission, "", "",
-				"the NameNode rejects the handshake: it requires Kerberos; enable it with core-site.xml in HADOOP_CONF_DIR or ?namenode-principal=")
-		}
 	}
 	return err
 }
@@ -105,7 +99,7 @@ func (b *store) Stat(ctx context.Context, key string) (obj backends.Object, err 
 }
 
 // fileStatus returns the status of a regular file, and kind NotExist for anything else.
-func fileStatus(n namenode, op, key string) (*hdfs.FileStatus, error) {
+func fileStatus(n *namenode, op, key string) (*hdfs.FileStatus, error) {
 	st, err := n.status("/" + key)
 	switch {
 	case isException(err, "ParentNotDirectoryException"), belowAFile(err):

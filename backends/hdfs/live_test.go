@@ -66,3 +66,34 @@ func TestSweepsAfterKills(t *testing.T) {
 	path := directory(t)
 	conformance.Sweeps(t, openLive(t, path), openLive(t, path))
 }
+
+// A session of a listing renewed a lease every second, which loads the NameNode.
+func TestSessionRenewsLeasesForDataOnly(t *testing.T) {
+	s := openLive(t, directory(t))
+	clients := func() (n int) {
+		b := inner(s)
+		b.pool.mu.Lock()
+		defer b.pool.mu.Unlock()
+		for _, idle := range b.pool.idle {
+			if idle.client != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if got := keys(t, s); len(got) > 0 {
+		t.Fatalf("list = %q, want nothing", got)
+	}
+	if err := s.Delete(t.Context(), "missing"); err != nil {
+		t.Fatal(err)
+	}
+	if n := clients(); n > 0 {
+		t.Errorf("%d sessions have a client of the library, want none", n)
+	}
+	if _, err := s.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := clients(); n == 0 {
+		t.Error("no session has a client of the library after a write")
+	}
+}

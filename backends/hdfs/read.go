@@ -85,8 +85,12 @@ func (r *reader) begin(off, n int64) error {
 	return err
 }
 
-func (r *reader) open(st *hdfs.FileStatus) (err error) {
-	r.file, err = r.session.client.Open(fmt.Sprintf("/.reserved/.inodes/%d", st.GetFileId()))
+func (r *reader) open(st *hdfs.FileStatus) error {
+	library, err := r.session.library()
+	if err != nil {
+		return err
+	}
+	r.file, err = library.Open(fmt.Sprintf("/.reserved/.inodes/%d", st.GetFileId()))
 	if err == nil && r.same(r.file) {
 		return nil
 	}
@@ -94,7 +98,7 @@ func (r *reader) open(st *hdfs.FileStatus) (err error) {
 		return err
 	}
 	r.byName = true
-	if r.file, err = r.session.client.Open("/" + r.key); err == nil && !r.same(r.file) {
+	if r.file, err = library.Open("/" + r.key); err == nil && !r.same(r.file) {
 		return r.changed("another")
 	}
 	return err

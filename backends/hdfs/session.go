@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/colinmarc/hdfs/v2"
+	krb "github.com/jcmturner/gokrb5/v8/client"
 
+	"github.com/stager-dev/stager/backends/hdfs/internal/rpc"
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
@@ -26,8 +28,8 @@ type patience struct {
 
 // usual holds the default timeouts. That of the NameNode is longer than a pause of its garbage
 // collection and shorter than the patience of a Store. That of a DataNode leaves time to try
-// another one. Idle sessions are closed soon: each session renews its lease every second, whether
-// it has one or not, which loads the NameNode.
+// another one. Idle sessions are closed soon: the library renews its lease every second,
+// whether it has one or not, which loads the NameNode.
 var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, write: 25 * time.Second, idle: 5 * time.Second}
 
 // sessionLife is the maximum age of a reused session. The library keeps the key for encrypted
@@ -35,17 +37,18 @@ var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode
 // dfs.block.access.token.lifetime says otherwise.
 const sessionLife = time.Hour
 
-// session is a client of the library with its connections. One call or one stream uses it at a
-// time. The library runs calls one after another and keeps its defaults and keys without a lock.
-// After a broken response it takes each later response for the previous one. Sessions are therefore
-// not shared, and a broken one is discarded.
+// session is a connection to a NameNode, and a client of the library with its own connections. One
+// call or one stream uses it at a time. The library runs calls one after another and keeps its
+// defaults and keys without a lock. After a broken response it takes each later response for the
+// previous one. Sessions are therefore not shared, and a broken one is discarded.
 //
 // Cutting a session closes its connections. That is how a context ends a call of the library, which
 // does not support contexts.
 type session struct {
-	client *hdfs.Client
-	namenode
-	address string // last dialled NameNode
+	*namenode
+	client   *hdfs.Client // nil until library is called
+	kerberos *krb.Client  // nil: no Kerberos
+	address  string       // last dialled NameNode
 
 	born   time.Time
 	ctx    context.Context // cancels dials
@@ -53,7 +56,6 @@ type session struct {
 	pool   *pool
 
 	broken  atomic.Bool // responses of the NameNode can no longer be trusted
-	served  bool        // the NameNode has responded to a call
 	writing bool        // connections to DataNodes use the deadlines of the library's writer
 	idle    *time.Timer
 
@@ -87,6 +89,63 @@ func (s *session) end() {
 	if s.client != nil {
 		_ = s.client.Close() // its connections are closed already
 	}
+}
+
+// logIn obtains a valid Kerberos ticket, if Kerberos is used. It may send requests.
+func (s *session) logIn() (err error) {
+	if s.pool.login != nil {
+		s.kerberos, err = s.pool.login.Client()
+	}
+	return err
+}
+
+// forget makes the next login read the credentials again.
+func (s *session) forget() {
+	if s.pool.login != nil {
+		s.pool.login.Forget()
+	}
+}
+
+// connect connects to a NameNode.
+func (s *session) connect(address string) (*rpc.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.dial(true)(s.ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := rpc.Connect(raw, rpc.Config{
+		User: s.pool.options.User, Kerberos: s.kerberos, Principal: s.pool.options.KerberosServicePrincipleName, Host: host,
+	})
+	if err != nil {
+		_ = raw.Close() // the first error is more precise
+		return nil, err
+	}
+	return conn, nil
+}
+
+// library returns the client of the library, which reads and writes data. It has a connection of
+// its own, to the NameNode that responded last if that is active.
+func (s *session) library() (*hdfs.Client, error) {
+	if s.client != nil {
+		return s.client, nil
+	}
+	if err := s.logIn(); err != nil {
+		return nil, err
+	}
+	opts := s.pool.options
+	opts.Addresses = slices.Concat(s.addresses[s.at:], s.addresses[:s.at])
+	opts.KerberosClient = s.kerberos
+	opts.NamenodeDialFunc, opts.DatanodeDialFunc = s.dial(true), s.dial(false)
+	client, err := hdfs.NewClient(opts)
+	if err != nil {
+		s.forget()
+		return nil, err
+	}
+	s.client = client
+	return client, nil
 }
 
 // dial returns a function that connects to a NameNode or a DataNode.
@@ -241,36 +300,26 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 	}
 }
 
-// dial opens a session. Neither the library nor Kerberos supports a context here. If ctx ends, both
-// finish in a background goroutine.
+// dial opens a session. Kerberos does not support a context. If ctx ends, the login finishes in a
+// background goroutine.
 func (p *pool) dial(ctx context.Context) (*session, error) {
 	s := &session{pool: p, born: time.Now(), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	opts := p.options
 	p.mu.Lock()
-	opts.Addresses = slices.Clone(p.addresses)
+	s.namenode = &namenode{addresses: slices.Clone(p.addresses), connect: s.connect}
 	p.mu.Unlock()
-	opts.NamenodeDialFunc, opts.DatanodeDialFunc = s.dial(true), s.dial(false)
 	done := make(chan error, 1)
 	go func() {
-		var err error
-		if p.login != nil {
-			opts.KerberosClient, err = p.login.Client()
-		}
+		err := s.logIn()
 		if err == nil {
-			s.client, err = hdfs.NewClient(opts)
-		}
-		if err == nil {
-			s.namenode, err = namenodeOf(s.client)
+			err = s.open()
 		}
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			if p.login != nil {
-				p.login.Forget()
-			}
+			s.forget()
 			p.blame(s)
 			s.end()
 			return nil, err

@@ -125,7 +125,11 @@ func TestFilesBeingWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := fmt.Sprintf("of-%d", size)
-		f, err := writer.client.CreateFile("/"+b.base+"/"+key, 1, 1<<20, 0o644)
+		library, err := writer.library()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := library.CreateFile("/"+b.base+"/"+key, 1, 1<<20, 0o644)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +179,11 @@ func TestReadOfAGrowingFile(t *testing.T) {
 	}
 	defer body.Close()
 	if err := b.with(t.Context(), "append", "", func(s *session) error {
-		f, err := s.client.Append("/" + raw.Key)
+		library, err := s.library()
+		if err != nil {
+			return err
+		}
+		f, err := library.Append("/" + raw.Key)
 		if err != nil {
 			return err
 		}

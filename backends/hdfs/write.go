@@ -75,7 +75,11 @@ func (w *writer) under(ctx context.Context, step func() error) error {
 }
 
 func (w *writer) begin(dir string) (err error) {
-	size, replicas, err := w.store.geometry(w.session)
+	library, err := w.session.library()
+	if err != nil {
+		return err
+	}
+	size, replicas, err := w.store.geometry(library)
 	if err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (w *writer) begin(dir string) (err error) {
 	for range 100 {
 		if err = w.session.mkdirs(dir); err == nil {
 			w.session.writing = true
-			w.file, err = w.session.client.CreateFile(w.temp, replicas, size, 0o644)
+			w.file, err = library.CreateFile(w.temp, replicas, size, 0o644)
 		} else if kind, _ := classify(err); kind == backends.Exist || belowAFile(err) {
 			return backends.Errorf(backends.Invalid, "create", w.key, "a parent of the key is a file")
 		}
@@ -103,8 +107,8 @@ func (w *writer) begin(dir string) (err error) {
 }
 
 // geometry returns the block size and replication of a new file.
-func (b *store) geometry(s *session) (blockSize int64, replicas int, err error) {
-	d, err := s.client.ServerDefaults()
+func (b *store) geometry(library *hdfs.Client) (blockSize int64, replicas int, err error) {
+	d, err := library.ServerDefaults()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unsafeAllowed says by file why it needs the address of memory.
+var unsafeAllowed = map[string]string{
+	"backends/buffers.go":   "buffers for direct I/O begin at a page",
+	"window/disk/direct.go": "direct I/O needs buffers that begin at a page",
+	"window/disk/speed.go":  "direct I/O needs buffers that begin at a page",
+}
+
+// reaching is what bypasses the type system: package unsafe, and the ways of reflect and of the
+// linker to what another package keeps private.
+var reaching = regexp.MustCompile(`"unsafe"|\breflect\.NewAt\(|\.UnsafePointer\(|\.UnsafeAddr\(|(?m:^//go:linkname\b)`)
+
+// The HDFS store once called methods of a private field of its library. Any version of the library
+// could have broken it without an error from the compiler.
+func TestUnsafeIsUsedByListedFilesOnly(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, p := range packages(t) {
+		for _, file := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) { // also those of other systems
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := p.name() + "/" + file
+			for _, found := range reaching.FindAllString(string(text), -1) {
+				seen[name] = true
+				if unsafeAllowed[name] == "" || found != `"unsafe"` {
+					t.Errorf("%s uses %s; do without, or list it with a reason", name, found)
+				}
+			}
+		}
+	}
+	for name := range unsafeAllowed {
+		if !seen[name] {
+			t.Errorf("the list allows package unsafe in %s, which does not use it", name)
+		}
+	}
+}
