@@ -2,62 +2,83 @@
 package hub
 
 import (
-	"bytes"
-	"crypto/sha1" // as Git does
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
-	"time"
 
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // Commit is that of all revisions, and Token is accepted.
 const (
-	Commit  = "0123456789abcdef0123456789abcdef01234567"
-	Token   = "hf_hunter2"
-	perPage = 3 // files on a page of a listing
+	Commit = "0123456789abcdef0123456789abcdef01234567"
+	Token  = "hf_hunter2"
 )
 
-// Hub is a fake of the Hugging Face Hub with one repository per kind, org/name, and a server of large
-// files on another host, whose locations are signed and valid for some uses.
+// Hub is a fake of the Hugging Face Hub with one or more repositories, each of every kind, and a
+// server of large files on another host, whose locations are signed and valid for some uses.
 type Hub struct {
 	*httptest.Server
 
-	files *httptest.Server
+	large *httptest.Server
+	page  int  // entries on a page of a listing
+	keeps bool // requests are kept
 
-	mu      sync.Mutex // guards the fields below
-	Sizes   map[string]int64
-	Texts   map[string]string // contents of files that are not generated
-	Gated   bool
-	Uses    int // of a signature; 0: any number
-	Faults  []func(http.ResponseWriter, *http.Request) bool
-	Corrupt bool           // small files have other bytes than their hashes
-	used    map[string]int // by signature
-	seen    []*http.Request
+	mu           sync.Mutex             // guards the fields below
+	repositories map[string]*repository // of the organization org, by name
+	Gated        bool
+	Uses         int // of a signature; 0: any number
+	Faults       []func(http.ResponseWriter, *http.Request) bool
+	Corrupt      bool           // small files have other bytes than their hashes
+	used         map[string]int // by signature
+	seen         []*http.Request
+	signed       int // signatures so far
 }
 
-// large is the size from which files are in LFS.
-const large = 1 << 20
-
-// Start starts a Hub with files of generated contents, which ends with the test.
-func Start(t testing.TB, sizes map[string]int64) *Hub {
-	h := &Hub{Sizes: sizes, Texts: make(map[string]string), used: make(map[string]int)}
-	h.files = httptest.NewServer(http.HandlerFunc(h.serveLocation))
-	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
-	t.Cleanup(h.files.Close)
+// Start starts a Hub whose repository org/name has files of generated contents, a few on each page
+// of a listing. It ends with the test.
+func Start(t conformance.TB, sizes map[string]int64) *Hub {
+	r := newRepository()
+	for key, size := range sizes {
+		r.add(key, generated(key, size))
+	}
+	h := start(map[string]*repository{"name": r}, 3)
+	h.keeps = true
 	t.Cleanup(h.Close)
 	return h
+}
+
+// Serve starts a Hub of directories, which do not change. Each is a repository org/NAME, by name.
+// The caller must call Close. Requests are not kept.
+func Serve(directories map[string]string) (*Hub, error) {
+	repositories := make(map[string]*repository)
+	for name, dir := range directories {
+		r := newRepository()
+		if err := r.addAll(os.DirFS(dir)); err != nil {
+			return nil, err
+		}
+		repositories[name] = r
+	}
+	return start(repositories, 1000), nil
+}
+
+func start(repositories map[string]*repository, page int) *Hub {
+	h := &Hub{page: page, repositories: repositories, used: make(map[string]int)}
+	h.large = httptest.NewServer(http.HandlerFunc(h.serveLarge))
+	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
+	return h
+}
+
+// Close stops both servers.
+func (h *Hub) Close() {
+	h.Server.Close()
+	h.large.Close()
 }
 
 // Set changes the fields while no request is served.
@@ -74,48 +95,36 @@ func (h *Hub) Requests() []*http.Request {
 	return slices.Clone(h.seen)
 }
 
+// Add adds a file with these contents to org/name.
+func (h *Hub) Add(key, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.repositories["name"].add(key, ofText(text))
+}
+
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("X-Error-Code", code)
 	w.Header().Set("X-Error-Message", code)
 	http.Error(w, `{"error":"`+code+`"}`, status)
 }
 
-// Add adds a file with these contents.
-func (h *Hub) Add(key, text string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.Texts[key], h.Sizes[key] = text, int64(len(text))
-}
-
-func (h *Hub) contents(key string) []byte {
-	if text, ok := h.Texts[key]; ok {
-		return []byte(text)
-	}
-	return conformance.ContentsOf(key, h.Sizes[key]).Bytes()
-}
-
-// hash returns the hash of a file as the Hub has it: SHA-256 of large files, that of the Git blob of
-// others.
-func (h *Hub) hash(key string) string {
-	contents := h.contents(key)
-	if len(contents) >= large {
-		sum := sha256.Sum256(contents)
-		return hex.EncodeToString(sum[:])
-	}
-	s := sha1.New()
-	fmt.Fprintf(s, "blob %d\x00", len(contents))
-	s.Write(contents)
-	return hex.EncodeToString(s.Sum(nil))
-}
-
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
+	if f := h.answer(w, r); f != nil {
+		f.serve(w, r)
+	}
+}
+
+// answer answers a request, or returns the small file that is the answer.
+func (h *Hub) answer(w http.ResponseWriter, r *http.Request) *file {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.seen = append(h.seen, r)
+	if h.keeps {
+		h.seen = append(h.seen, r)
+	}
 	for i, fault := range h.Faults {
 		if fault(w, r) {
 			h.Faults = slices.Delete(h.Faults, i, i+1)
-			return
+			return nil
 		}
 	}
 	p := strings.TrimPrefix(r.URL.EscapedPath(), "/")
@@ -126,19 +135,19 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	parts := strings.Split(p, "/")
 	switch {
-	case len(parts) < 2 || parts[0] != "org" || parts[1] != "name":
+	case len(parts) < 2 || parts[0] != "org" || h.repositories[parts[1]] == nil:
 		if r.Header.Get("Authorization") == "" {
 			refuse(w, http.StatusUnauthorized, "RepoNotFound")
-			return
+			return nil
 		}
 		refuse(w, http.StatusNotFound, "RepoNotFound")
-		return
+		return nil
 	case r.Header.Get("Authorization") != "" && r.Header.Get("Authorization") != "Bearer "+Token:
 		http.Error(w, "Invalid credentials in Authorization header", http.StatusUnauthorized)
-		return
+		return nil
 	case h.Gated && r.Header.Get("Authorization") == "" && !(api && len(parts) > 2 && parts[2] == "revision"):
 		refuse(w, http.StatusUnauthorized, "GatedRepo")
-		return
+		return nil
 	}
 	what, revision := "revision", "main"
 	if len(parts) > 3 {
@@ -147,108 +156,98 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if !slices.Contains([]string{"main", "v1.0", "refs/pr/1", Commit}, revision) {
 		refuse(w, http.StatusNotFound, "RevisionNotFound")
-		return
+		return nil
 	}
 	rest, _ := url.PathUnescape(strings.Join(parts[min(len(parts), 4):], "/"))
 	w.Header().Set("X-Repo-Commit", Commit)
 	switch {
 	case api && what == "revision":
-		var siblings []map[string]string
-		for key := range h.Sizes {
-			siblings = append(siblings, map[string]string{"rfilename": key})
-		}
-		json.NewEncoder(w).Encode(map[string]any{"id": "org/name", "modelId": "org/name", "sha": Commit, "siblings": siblings, "private": false, "tags": []string{}, "downloads": 0, "likes": 0}) //nolint:errcheck // the client may have left
+		h.revision(w, parts[1])
 	case api && what == "tree":
-		h.tree(w, r, rest)
+		h.tree(w, r, parts[1], rest)
 	case !api && what == "resolve":
-		h.resolve(w, r, rest)
+		return h.resolve(w, parts[1], rest)
 	default:
 		http.NotFound(w, r)
 	}
+	return nil
 }
 
-// tree lists one page, directories first, as the Hub does.
-func (h *Hub) tree(w http.ResponseWriter, r *http.Request, dir string) {
-	var items []map[string]any
-	directories := make(map[string]bool)
-	for key, size := range h.Sizes {
-		if dir != "" && !strings.HasPrefix(key, dir+"/") {
-			continue
+// revision describes a repository, with the names of all files.
+func (h *Hub) revision(w http.ResponseWriter, name string) {
+	siblings := []map[string]string{}
+	for _, e := range h.repositories[name].list("") {
+		if e.Type == "file" {
+			siblings = append(siblings, map[string]string{"rfilename": e.Path})
 		}
-		if parent := path.Dir(key); parent != "." && parent != dir {
-			directories[parent] = true
-		}
-		one := map[string]any{"type": "file", "path": key, "size": size, "oid": strings.Repeat("1", 40)}
-		if size >= large {
-			one["lfs"] = map[string]any{"oid": h.hash(key), "size": size, "pointerSize": 130}
-		} else {
-			one["oid"] = h.hash(key)
-		}
-		items = append(items, one)
 	}
-	if len(items) == 0 && dir != "" {
+	id := "org/" + name
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the client may have left
+		"id": id, "modelId": id, "sha": Commit, "siblings": siblings, "private": false, "tags": []string{}, "downloads": 0, "likes": 0,
+	})
+}
+
+// tree lists one page of what is below a directory.
+func (h *Hub) tree(w http.ResponseWriter, r *http.Request, name, dir string) {
+	entries := h.repositories[name].list(dir)
+	if len(entries) == 0 && dir != "" {
 		refuse(w, http.StatusNotFound, "EntryNotFound")
 		return
 	}
-	for directory := range directories {
-		items = append(items, map[string]any{"type": "directory", "path": directory, "size": 0, "oid": strings.Repeat("0", 40)})
-	}
-	slices.SortFunc(items, func(a, b map[string]any) int {
-		if c := strings.Compare(a["type"].(string), b["type"].(string)); c != 0 {
-			return c
-		}
-		return strings.Compare(b["path"].(string), a["path"].(string)) // not the order of the keys
-	})
-	from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
-	to := min(from+perPage, len(items))
-	if to < len(items) {
+	from, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // none: the first page
+	to := min(from+h.page, len(entries))
+	if to < len(entries) {
 		next := *r.URL
 		q := next.Query()
 		q.Set("cursor", strconv.Itoa(to))
 		next.RawQuery = q.Encode()
 		w.Header().Set("Link", `<http://`+r.Host+next.RequestURI()+`>; rel="next"`)
 	}
-	json.NewEncoder(w).Encode(items[from:to]) //nolint:errcheck // the client may have left
+	_ = json.NewEncoder(w).Encode(entries[from:to]) // the client may have left
 }
 
-// resolve serves a small file, or redirects to the location of a large one.
-func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, key string) {
-	size, ok := h.Sizes[key]
-	if !ok {
+// resolve returns a small file, or redirects to the location of a large one.
+func (h *Hub) resolve(w http.ResponseWriter, name, key string) *file {
+	f := h.repositories[name].files[key]
+	switch {
+	case f == nil:
 		refuse(w, http.StatusNotFound, "EntryNotFound")
-		return
-	}
-	if size < large {
-		w.Header().Set("ETag", `"`+h.hash(key)+`"`)
-		contents := h.contents(key)
-		if h.Corrupt && size > 0 {
-			contents[0]++
+		return nil
+	case !f.isLarge():
+		w.Header().Set("ETag", `"`+f.hash+`"`)
+		if h.Corrupt {
+			f = f.corrupt()
 		}
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(contents))
-		return
+		return f
 	}
-	w.Header().Set("X-Linked-Size", strconv.FormatInt(size, 10))
-	w.Header().Set("X-Linked-Etag", `"`+h.hash(key)+`"`)
-	w.Header().Set("Location", h.files.URL+"/"+url.PathEscape(key)+"?Signature="+strconv.Itoa(len(h.seen)))
+	h.signed++
+	at := url.URL{Path: "/" + name + "/" + key, RawQuery: "Signature=" + strconv.Itoa(h.signed)}
+	w.Header().Set("X-Linked-Size", strconv.FormatInt(f.size, 10))
+	w.Header().Set("X-Linked-Etag", `"`+f.hash+`"`)
+	w.Header().Set("Location", h.large.URL+at.String())
 	w.WriteHeader(http.StatusFound)
+	return nil
 }
 
-// serveLocation serves a large file as long as its signature is valid.
-func (h *Hub) serveLocation(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	key := strings.TrimPrefix(r.URL.Path, "/")
+// serveLarge serves a large file as long as its signature is valid.
+func (h *Hub) serveLarge(w http.ResponseWriter, r *http.Request) {
+	name, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	signature := r.URL.Query().Get("Signature")
+	h.mu.Lock()
 	h.used[signature]++
 	valid := signature != "" && (h.Uses == 0 || h.used[signature] <= h.Uses)
-	contents := h.contents(key)
+	var f *file
+	if of := h.repositories[name]; of != nil {
+		f = of.files[key]
+	}
 	h.mu.Unlock()
 	switch {
 	case r.Header.Get("Authorization") != "":
 		http.Error(w, "a token came along", http.StatusBadRequest)
-	case !valid:
+	case !valid || f == nil:
 		http.Error(w, "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>", http.StatusForbidden)
 	default:
 		w.Header().Set("ETag", `"another"`)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(contents))
+		f.serve(w, r)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Kill ends both servers like a power failure: their connections break, and new ones are refused.
 func (h *Hub) Kill() error {
 	var errs []error
-	for _, s := range []*httptest.Server{h.Server, h.files} {
+	for _, s := range []*httptest.Server{h.Server, h.large} {
 		errs = append(errs, s.Listener.Close())
 		s.CloseClientConnections()
 	}
@@ -19,7 +19,7 @@ func (h *Hub) Kill() error {
 
 // Restart starts both servers again after Kill, at the same addresses.
 func (h *Hub) Restart(ctx context.Context) error {
-	for _, s := range []*httptest.Server{h.Server, h.files} {
+	for _, s := range []*httptest.Server{h.Server, h.large} {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.Listener.Addr().String())
 		if err != nil {
 			return err
