@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -20,35 +19,6 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/window/disk"
 )
-
-// volume mounts a new file system, or skips the test if that is not possible.
-func volume(t *testing.T, kind string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if kind == "tmpfs" {
-		live.Require(t, "mount", unix.Mount(kind, dir, kind, 0, "size=64m"))
-	} else {
-		image := filepath.Join(t.TempDir(), "image")
-		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 400<<20)); err != nil {
-			t.Fatal(err)
-		}
-		for _, args := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, dir}} {
-			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				name := "mount"
-				if kind == "xfs" {
-					name = kind // the mkfs programs of this one are installed for tests
-				}
-				live.Require(t, name, fmt.Errorf("%v: %w: %s", args, err, out))
-			}
-		}
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // taking returns the used space of the whole volume at one instant. A directory walk would not be
 // consistent, because files change while it runs.
@@ -124,9 +94,10 @@ func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 			"deep trees":  {Items: deepItems(directories), Size: 3 << 20},
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
-				dir := volume(t, kind)
+				dir := t.TempDir()
+				live.Mount(t, kind, dir, 400<<20)
 				if kind == "xfs" {
-					fill(t, dir, cfg.Size+xfsOwn)
+					live.Fill(t, dir, cfg.Size+xfsOwn)
 				}
 				before := taking(t, dir)
 				var said bytes.Buffer
@@ -166,29 +137,6 @@ const xfsOwn = 2 << 20
 // xfsLate is how often that space may come too late on a busy machine. The window then tries again.
 // One that takes more than its size meets a full disk again and again.
 const xfsLate = 3
-
-// fill takes all of a volume except for leave bytes. xfs frees the space of removed files with a
-// delay, and statvfs counts it as used until then. On a full disk it is freed when it is needed. So
-// the assertion for xfs is that the window goes on, on a disk that has no more space.
-func fill(t *testing.T, dir string, leave int64) {
-	t.Helper()
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Create(filepath.Join(dir, "filled"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := int64(st.Bavail)*st.Bsize - leave
-	if err := errors.Join(unix.Fallocate(int(file.Fd()), 0, 0, size), file.Sync(), file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d bytes are free, for a window of %d", int64(st.Bavail)*st.Bsize, leave)
-}
 
 // watch runs a window with two readers, and returns the maximum of taken meanwhile.
 func watch(t *testing.T, w *Window, taken func() int64) (peak int64) {

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // A trainer that overwrites one file in place lost five of six checkpoints that "stager
@@ -19,7 +21,7 @@ func TestCommitHoldsWhatIsOverwrittenOnXFS(t *testing.T) {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	mount(t, "xfs", out, 400<<20)
+	live.Mount(t, "xfs", out, 400<<20)
 	j.start(t)
 	const steps = 3
 	file := filepath.Join(out, "last.pt")
