@@ -45,6 +45,14 @@
 // A Commit whose response was lost can be repeated. Each write carries a random value in the
 // metadata, stager-write, which identifies its own object.
 //
+// # Servers without the XML API
+//
+// Some emulators, such as fake-gcs-server, have the JSON API alone, or the XML API for reads alone. A
+// response that is an error but not in XML shows that, once per store. Objects are then read by the JSON
+// API, and written by one request each, of any size, which the server publishes atomically and under the
+// precondition. The parts of a large object are only checksummed before Commit, and sent by it. There is
+// nothing to resume, and Sweep finds nothing.
+//
 // # IfAbsent and IfVersion
 //
 // The store compares and replaces atomically, by ifGenerationMatch.

@@ -19,10 +19,17 @@ type serverError struct {
 	status     int
 	code       string // of XML, or the reason of JSON; "" if there was none
 	message    string
-	page       bool // the body is neither, so a proxy sent it
+	form       string // formJSON or formXML; "": neither
+	page       bool   // the body is neither, so a proxy sent it
 	token      string
 	retryAfter time.Duration
 }
+
+// How the APIs write their errors.
+const (
+	formJSON = "JSON"
+	formXML  = "XML"
+)
 
 func (a *serverError) Error() string {
 	if a.code == "" {
@@ -62,7 +69,7 @@ func (a *serverError) parse(text []byte) bool {
 		}
 	}
 	if json.Unmarshal(text, &inJSON) == nil && inJSON.Error != nil {
-		a.message = inJSON.Error.Message
+		a.form, a.message = formJSON, inJSON.Error.Message
 		if len(inJSON.Error.Errors) > 0 {
 			a.code = inJSON.Error.Errors[0].Reason
 		}
@@ -75,7 +82,7 @@ func (a *serverError) parse(text []byte) bool {
 	if xml.Unmarshal(text, &inXML) != nil || inXML.XMLName.Local != "Error" {
 		return false
 	}
-	a.code, a.message = inXML.Code, inXML.Message
+	a.form, a.code, a.message = formXML, inXML.Code, inXML.Message
 	if inXML.Details != "" && a.status == http.StatusForbidden { // it names the account and the permission
 		a.message = inXML.Details
 	}
@@ -89,6 +96,11 @@ func (a *serverError) noBucket() bool {
 
 // noUpload reports whether a multipart upload has ended or never existed.
 func (a *serverError) noUpload() bool { return a.code == "NoSuchUpload" }
+
+// garbled reports whether the bytes that arrived do not have the stated checksum.
+func (a *serverError) garbled() bool {
+	return a.code == "BadDigest" || a.code == "InvalidDigest" || strings.Contains(a.message, "doesn't match calculated")
+}
 
 // classify returns the kind of an error.
 func classify(err error) backends.Kind {
@@ -119,10 +131,10 @@ func (a *serverError) kind() backends.Kind {
 		return backends.Invalid
 	case a.page:
 		return backends.Unknown
+	case a.garbled():
+		return backends.Unknown // corrupted in transit; either sending again helps, or nothing does
 	}
 	switch a.code {
-	case "BadDigest", "InvalidDigest":
-		return backends.Unknown // corrupted in transit; either sending again helps, or nothing does
 	case "IncompleteBody", "RequestTimeout":
 		return backends.Unavailable
 	case "rateLimitExceeded", "userRateLimitExceeded":
@@ -194,7 +206,7 @@ func (b *bucket) sentence(err error) error {
 		return errors.New("the access token has expired or was revoked")
 	case a.status == http.StatusPreconditionFailed:
 		return errors.New("the object changed after it was listed")
-	case a.code == "BadDigest", a.code == "InvalidDigest":
+	case a.garbled():
 		return fmt.Errorf("the received bytes differ from the sent bytes (%s)", a.code)
 	case a.code != "":
 		return fmt.Errorf("%s (%s)", objectstore.Shorten(a.message), a.code)

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -29,6 +30,7 @@ type bucket struct {
 	client      client
 	credentials *credentials
 	log         *slog.Logger
+	withoutXML  atomic.Bool // the server was found to have the JSON API alone
 }
 
 var (

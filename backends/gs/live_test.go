@@ -15,10 +15,10 @@ import (
 // server is the fake, which checks every token, precondition and checksum.
 type server struct{ *live.Server }
 
-// need returns the server over HTTP or HTTPS, or ends the test.
-func need(t *testing.T, tls bool) server {
+// need returns the server over HTTP or HTTPS, with more flags, or ends the test.
+func need(t *testing.T, tls bool, more ...string) server {
 	t.Helper()
-	return server{live.Start(t, "gs", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,public", "-public=public")}
+	return server{live.Start(t, "gs", append([]string{fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,public", "-public=public"}, more...)...)}
 }
 
 func (s server) control() live.Control { return live.Control("http://" + s.Env["GCE_METADATA_HOST"]) }

@@ -18,15 +18,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	if b.CheckKey(obj.Key) != nil {
 		return nil, backends.Errorf(backends.NotExist, "read", obj.Key, "%w", backends.ErrNothing)
 	}
-	q := b.inXML(http.MethodGet, obj.Key)
-	q.header.Set("Accept-Encoding", "gzip") // otherwise the store decompresses what was stored compressed
-	if obj.Version != "" {
-		q.header.Set("X-Goog-If-Generation-Match", string(obj.Version))
-	}
-	if off > 0 || n > 0 {
-		q.header.Set("Range", "bytes="+objectstore.Range(off, n))
-	}
-	res, err := b.client.do(ctx, q)
+	res, err := b.get(ctx, obj, off, n)
 	if err != nil {
 		if refusal(err).status == http.StatusRequestedRangeNotSatisfiable {
 			return nil, objectstore.BeyondEnd(obj.Key, off)
@@ -39,6 +31,39 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return nil, err
 	}
 	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sumIn(res.Header), b.explain), nil
+}
+
+// get requests a range by the XML API, or by the JSON API if the server has no other.
+func (b *bucket) get(ctx context.Context, obj backends.Object, off, n int64) (*http.Response, error) {
+	if !b.withoutXML.Load() {
+		q := b.inXML(http.MethodGet, obj.Key)
+		if obj.Version != "" {
+			q.header.Set("X-Goog-If-Generation-Match", string(obj.Version))
+		}
+		res, err := b.client.do(ctx, q.ranged(off, n))
+		if !lacksXML(err) {
+			return res, err
+		}
+	}
+	q := b.inJSON(http.MethodGet, "o", obj.Key)
+	q.query.Set("alt", "media")
+	if obj.Version != "" {
+		q.query.Set("ifGenerationMatch", string(obj.Version))
+	}
+	res, err := b.client.do(ctx, q.ranged(off, n))
+	if err == nil {
+		b.withoutXML.Store(true)
+	}
+	return res, err
+}
+
+// ranged adds the headers of a read.
+func (q *call) ranged(off, n int64) *call {
+	q.header.Set("Accept-Encoding", "gzip") // otherwise the store decompresses what was stored compressed
+	if off > 0 || n > 0 {
+		q.header.Set("Range", "bytes="+objectstore.Range(off, n))
+	}
+	return q
 }
 
 // wanted checks that a response matches the request, and returns how many bytes of it to read.

@@ -35,7 +35,7 @@ func (u *upload) Token() (id, token string, err error) {
 // conditionally.
 func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	var t resumeToken
-	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" || isTemporary(t.At) != u.conditional() || !u.conditional() && t.At != u.key {
+	if u.b.withoutXML.Load() || json.Unmarshal([]byte(text), &t) != nil || t.ID == "" || isTemporary(t.At) != u.conditional() || !u.conditional() && t.At != u.key {
 		return false, nil
 	}
 	there, err := u.b.parts(ctx, t.At, t.ID)
@@ -105,10 +105,13 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Or
 		return err
 	}
 	key, id := "", ""
-	for {
+	for !b.withoutXML.Load() {
 		page, err := b.uploads(ctx, prefix, key, id)
 		if err != nil {
 			return b.explain("sweep", prefix, err)
+		}
+		if page.XMLName.Local == listOfObjects {
+			return nil
 		}
 		for _, found := range page.Upload {
 			if page.EncodingType == "url" {
@@ -130,6 +133,7 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Or
 		}
 		key, id = page.NextKeyMarker, page.NextUploadIDMarker
 	}
+	return nil
 }
 
 // sweepUnpublished deletes objects under temporary names.
@@ -170,13 +174,17 @@ type underway struct {
 
 // uploadPage is a page of the list of multipart uploads.
 type uploadPage struct {
-	XMLName            xml.Name `xml:"ListMultipartUploadsResult"`
+	XMLName            xml.Name
 	EncodingType       string
 	IsTruncated        bool
 	NextKeyMarker      string
 	NextUploadIDMarker string `xml:"NextUploadIdMarker"`
 	Upload             []underway
 }
+
+// listOfObjects is the response to a request for the multipart uploads of a server that has none, and
+// ignores the parameter.
+const listOfObjects = "ListBucketResult"
 
 // uploads requests one page of the multipart uploads below prefix. XML cannot represent control
 // characters, so keys are URL-encoded.
@@ -192,6 +200,12 @@ func (b *bucket) uploads(ctx context.Context, prefix, key, id string) (page uplo
 		q.query.Set("upload-id-marker", id)
 	}
 	_, err = b.client.xml(ctx, q, &page)
+	switch name := page.XMLName.Local; {
+	case lacksXML(err):
+		page.XMLName.Local, err = listOfObjects, nil
+	case err == nil && name != "ListMultipartUploadsResult" && name != listOfObjects:
+		err = strange()
+	}
 	return page, err
 }
 

@@ -34,13 +34,16 @@ type upload struct {
 	replaces backends.Version // CreateOptions.IfVersion
 	mark     string           // identifies the object in its metadata
 	id       string           // of the multipart upload; "" for a small object
+	whole    bool             // the store has no multipart uploads: Publish sends all parts by one request
+	copies   bool             // the source of a part is valid only as long as Send runs
 	there    map[int]listed   // parts sent by an earlier writer
 	small    hash.Hash        // CRC-32C of a small object
 	parted   resource         // the object under the temporary name, once it is complete
 
 	mu    sync.Mutex // guards the fields below
 	parts map[int]part
-	sums  map[int][]byte // CRC-32C of parts that were tried and not yet accepted
+	held  map[int]*io.SectionReader // parts that Publish sends
+	sums  map[int][]byte            // CRC-32C of parts that were tried and not yet accepted
 }
 
 var _ objectstore.Uploader = (*upload)(nil)
@@ -54,7 +57,7 @@ type part struct {
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 	u := &upload{
 		b: b, key: key, at: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(),
-		parts: make(map[int]part), sums: make(map[int][]byte),
+		parts: make(map[int]part), held: make(map[int]*io.SectionReader), sums: make(map[int][]byte),
 	}
 	if u.conditional() {
 		u.at = temporaryName(key, rand.Text())
@@ -78,7 +81,9 @@ func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOpt
 	if err := b.CheckKey(key); err != nil {
 		return nil, err
 	}
-	return objectstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Capabilities()), nil
+	u := b.newUpload(key, opts)
+	u.copies = true
+	return objectstore.Create(ctx, u, key, opts, b.Capabilities()), nil
 }
 
 // CreateParts implements backends.PartCreator.
@@ -89,8 +94,11 @@ func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.Crea
 	return objectstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Capabilities())
 }
 
-// Begin starts the multipart upload.
+// Begin starts the multipart upload, if the store has those.
 func (u *upload) Begin(ctx context.Context) error {
+	if u.whole = u.b.withoutXML.Load(); u.whole {
+		return nil
+	}
 	q := u.b.inXML(http.MethodPost, u.at)
 	q.query.Set("uploads", "")
 	q.header.Set("Content-Type", contentType)
@@ -104,6 +112,9 @@ func (u *upload) Begin(ctx context.Context) error {
 		err = strange()
 	}
 	if err != nil {
+		if u.whole = lacksXML(err); u.whole {
+			return nil
+		}
 		return u.b.explain("create", u.key, err)
 	}
 	u.id = out.UploadID
@@ -113,6 +124,9 @@ func (u *upload) Begin(ctx context.Context) error {
 // Send reads the part twice, because its checksum precedes the bytes. That is cheaper than buffering
 // all parts in flight. A retry reuses the checksum.
 func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
+	if u.whole {
+		return u.hold(number, src)
+	}
 	sum, err := u.sumOf(number, src)
 	if err != nil {
 		return &backends.LocalError{Err: err}
@@ -207,7 +221,7 @@ func (u *upload) Sum() io.Writer {
 
 // sum returns the checksum of all bytes sent.
 func (u *upload) sum() []byte {
-	if u.id == "" {
+	if u.small != nil {
 		return u.small.Sum(nil)
 	}
 	all := backends.CRC32C.New().Sum(nil) // of no bytes
@@ -220,8 +234,12 @@ func (u *upload) sum() []byte {
 // Publish creates the object. After a failure it finds out the outcome.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	switch {
+	case u.whole || u.b.withoutXML.Load() && u.id == "":
+		obj, err = u.insert(ctx, small)
 	case u.id == "":
-		obj, err = u.put(ctx, small)
+		if obj, err = u.put(ctx, small); lacksXML(err) {
+			obj, err = u.insert(ctx, small)
+		}
 	case u.conditional():
 		obj, err = u.compose(ctx)
 	default:
@@ -397,6 +415,9 @@ func (u *upload) own(ctx context.Context, key string) (resource, bool) {
 
 // Drop discards the parts in the store, or the object that they became.
 func (u *upload) Drop(ctx context.Context) error {
+	if u.whole {
+		return nil
+	}
 	if u.parted.Generation != "" {
 		return u.b.Delete(ctx, u.at)
 	}

@@ -29,7 +29,7 @@ func rclone(ctx context.Context, lab *Lab, at func(directory string) string, fla
 	return get, put, remove, versionOf(client, "version"), nil
 }
 
-// gs is beside rclone; the server is an emulator from which stager can only read.
+// gs is beside rclone, with an emulator that keeps all in memory.
 func gs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	dir := filepath.Join(lab.Dir, "gs")
 	for directory, from := range map[string]string{"one": lab.Data.One, "many": lab.Data.Many} {
@@ -37,18 +37,18 @@ func gs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() err
 			return nil, "", nil, err
 		}
 	}
-	server, err := servers.StartFakeGCS(ctx, dir, lab.Log)
+	server, err := servers.StartFakeGCS(ctx, servers.FakeGCSOptions{Dir: dir, Progress: lab.Log})
 	if err != nil {
 		return nil, "", nil, err
 	}
 	defer closeOn(&err, server.Close)
 	s := site{lab: lab, name: "gs", url: "gs://bench/", env: server.Env(), peer: "rclone"}
-	s.get, _, _, note, err = rclone(ctx, lab, func(directory string) string { return ":gcs:bench/" + directory },
-		"--gcs-endpoint="+server.Endpoint+"/storage/v1/", "--gcs-anonymous")
+	s.get, s.put, s.remove, note, err = rclone(ctx, lab, func(directory string) string { return ":gcs:bench/" + directory },
+		"--gcs-endpoint="+server.Endpoint+"/storage/v1/", "--gcs-anonymous", "--gcs-no-check-bucket")
 	if err != nil {
 		return nil, "", nil, err
 	}
-	return s.readings(), "fake-gcs-server; " + note, func() error { return errors.Join(server.Close(), os.RemoveAll(dir)) }, nil
+	return s.rows(), "fake-gcs-server; " + note, func() error { return errors.Join(server.Close(), os.RemoveAll(dir)) }, nil
 }
 
 // az is beside rclone, with Azurite.

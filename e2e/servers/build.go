@@ -14,7 +14,7 @@ import (
 
 // Build makes the command pkg of the module in the directory dir, which says its versions,
 // with flags of go build, and returns the binary. It is kept in the user's cache, under
-// a name made of all that goes into it.
+// a name made of all that goes into it. With no progress it is an error if it is not there.
 func Build(ctx context.Context, dir, pkg string, progress io.Writer, flags ...string) (string, error) {
 	module := filepath.Base(dir)
 	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
@@ -33,6 +33,9 @@ func Build(ctx context.Context, dir, pkg string, progress io.Writer, flags ...st
 	bin := filepath.Join(cache, fmt.Sprintf("%s-%x", module, key[:6]))
 	if _, err := os.Stat(bin); err == nil {
 		return bin, nil
+	}
+	if progress == nil {
+		return "", fmt.Errorf("%s is not built", pkg)
 	}
 	fmt.Fprintf(progress, "building %s, some minutes at most, once\n", pkg)
 	// Two builders at once each make one; the last rename wins, and both are good.

@@ -55,6 +55,10 @@ func installForeign(ctx context.Context, name string, progress io.Writer) error 
 			return err
 		}
 	}
+	if name == foreign {
+		_, err := buildFakeGCS(ctx, progress)
+		return err
+	}
 	return nil
 }
 

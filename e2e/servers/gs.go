@@ -16,6 +16,7 @@ type GSOptions struct {
 	Dir     string   // where its objects are stored; "": a directory that Close removes
 	Buckets []string // none: one named "test"
 	Public  []string // those of Buckets that anybody may read
+	NoXML   bool     // it has the JSON API alone, as some emulators
 }
 
 // GS is a running fake of Google Cloud Storage, in this process.
@@ -47,7 +48,7 @@ func StartGS(opts GSOptions) (s *GS, err error) {
 			return s, err
 		}
 	}
-	if s.Server, err = gsfake.Start(in); err != nil {
+	if s.Server, err = gsfake.Start(in, opts.NoXML); err != nil {
 		return s, err
 	}
 	return s, s.writeCredentials()

@@ -31,6 +31,8 @@ var mixes = []int{76, 78}
 var foreigners = []foreigner{
 	// Errors have a type of HTML, and no request id.
 	{name: "moto", needs: "foreign", start: foreignS3(servers.StartMoto), forgets: true},
+	// Google Cloud Storage without the XML API for writing.
+	{name: "fake-gcs-server", needs: "foreign", start: startFakeGCS, forgets: true},
 	// Ranges come with status 200; directories are objects; conditions are not looked at;
 	// the ETag of a completed upload is another one later.
 	{
@@ -100,6 +102,11 @@ func foreignS3(start func(ctx context.Context, bucket string) (*servers.Foreign,
 		s, err := start(t.Context(), "trial")
 		return store{Server: s, url: func(dir string) string { return "s3://trial/" + dir + "/" }}, err
 	}
+}
+
+func startFakeGCS(t *testing.T) (store, error) {
+	s, err := servers.StartFakeGCS(t.Context(), servers.FakeGCSOptions{})
+	return store{Server: s, url: func(dir string) string { return "gs://test/" + dir + "/" }}, err
 }
 
 func startImpacket(t *testing.T) (store, error) {

@@ -25,7 +25,8 @@ type Uploader interface {
 	// Resume continues the upload of token instead, and reports whether the store still has it.
 	// Send is nevertheless called for all parts.
 	Resume(ctx context.Context, token string) (bool, error)
-	// Token returns the store's ID of the upload and the token for Resume.
+	// Token returns the store's ID of the upload and the token for Resume. The ID is "" if the store
+	// has nothing to resume.
 	Token() (id, token string, err error)
 	// Send sends one part. Parts are numbered from 1 and may be sent again. Send is called
 	// concurrently.
@@ -64,8 +65,10 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 		if err != nil {
 			return nil, errors.Join(err, u.Abort())
 		}
-		u.left = true
-		opts.Begun(id, token)
+		if id != "" {
+			u.left = true
+			opts.Begun(id, token)
+		}
 	}
 	return u, nil
 }

@@ -9,7 +9,7 @@
 // foreign, helm, krew, minio, apiserver, cluster), and prints those that can run here, with commas between. It fails where one
 // that -require names cannot. Servers of smb and nfs run as root, and so does a cluster.
 //
-// Protocols are s3, oss, gs, az, smb, nfs, hdfs, http, sftp, ftp and git, and foreign, which is impacket; "go run ./cmd/server smb -h" tells the
+// Protocols are s3, oss, gs, az, smb, nfs, hdfs, http, sftp, ftp and git, and foreign, which is impacket or fake-gcs-server; "go run ./cmd/server smb -h" tells the
 // flags of one, such as -ceph of s3. The last line is "# ready", or "# failed" and
 // why. It serves until SIGTERM or SIGINT.
 //

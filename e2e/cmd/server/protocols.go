@@ -78,6 +78,7 @@ func gs(flags *flag.FlagSet) starter {
 	var opts servers.GSOptions
 	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
 	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a directory that goes when the server ends")
+	flags.BoolVar(&opts.NoXML, "no-xml", false, "serve the JSON API alone")
 	list(flags, &opts.Buckets, "bucket", "buckets to make")
 	list(flags, &opts.Public, "public", "those that anybody may read")
 	return func(context.Context, io.Writer) (server, error) {
@@ -110,9 +111,15 @@ func smb(flags *flag.FlagSet) starter {
 	}
 }
 
-// foreign is an SMB server of another project.
-func foreign(*flag.FlagSet) starter {
-	return func(ctx context.Context, _ io.Writer) (server, error) { return obeying(servers.StartImpacket(ctx)) }
+// foreign is a server of another project.
+func foreign(flags *flag.FlagSet) starter {
+	gcs := flags.Bool("gcs", false, "fake-gcs-server without an XML API, with the bucket test; else impacket, an SMB server")
+	return func(ctx context.Context, _ io.Writer) (server, error) {
+		if *gcs {
+			return obeying(servers.StartFakeGCS(ctx, servers.FakeGCSOptions{JSON: true}))
+		}
+		return obeying(servers.StartImpacket(ctx))
+	}
 }
 
 const withKerberos = "start a Kerberos server, too, for clients to log in by"

@@ -82,6 +82,16 @@ func (c *Call) Receive() (p Piece, err error) {
 	if c.ContentLength < 0 {
 		return p, Fail(http.StatusLengthRequired, "MissingContentLength", "You must provide the Content-Length HTTP header.")
 	}
+	p, err = c.ReceiveFrom(c.Body)
+	if err == nil && p.Size != c.ContentLength {
+		p.Remove()
+		err = Fail(http.StatusBadRequest, "IncompleteBody", "The body had %d of %d bytes.", p.Size, c.ContentLength)
+	}
+	return p, err
+}
+
+// ReceiveFrom writes a part of the body of the request to a file.
+func (c *Call) ReceiveFrom(body io.Reader) (p Piece, err error) {
 	f, err := os.CreateTemp(c.server.dir, "piece-")
 	if err != nil {
 		return p, err
@@ -93,13 +103,12 @@ func (c *Call) Receive() (p Piece, err error) {
 			p.Remove()
 		}
 	}()
-	var body io.Reader = c.Body
 	if c.has(FlipUpload) {
 		body = &flipped{Reader: body}
 	}
 	m, h := md5.New(), c.server.store.Sum()
-	if p.Size, err = io.Copy(io.MultiWriter(f, m, h), body); err != nil || p.Size != c.ContentLength {
-		return p, Fail(http.StatusBadRequest, "IncompleteBody", "The body had %d of %d bytes.", p.Size, c.ContentLength)
+	if p.Size, err = io.Copy(io.MultiWriter(f, m, h), body); err != nil {
+		return p, Fail(http.StatusBadRequest, "IncompleteBody", "The body had %d bytes: %v", p.Size, err)
 	}
 	p.MD5, p.Sum = m.Sum(nil), h.Sum(nil)
 	return p, c.server.store.Verify(c, p)

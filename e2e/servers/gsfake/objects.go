@@ -1,6 +1,7 @@
 package gsfake
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/hex"
 	"encoding/json"
@@ -135,7 +136,7 @@ func (c *call) get() error {
 		if obj == nil {
 			return c.noObject()
 		}
-		return matches(obj, c.Header.Get("X-Goog-If-Generation-Match"))
+		return matches(obj, cmp.Or(c.Header.Get("X-Goog-If-Generation-Match"), c.Query.Get("ifGenerationMatch")))
 	}
 	return c.Get(check, func(obj *fake.Object, body io.Reader) (io.Reader, error) {
 		h := c.W.Header()

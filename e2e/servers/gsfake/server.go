@@ -20,6 +20,7 @@ import (
 type Server struct {
 	*fake.Server
 	signer *rsa.PrivateKey // of the service account
+	noXML  bool            // it has the JSON API alone
 
 	// The fields below are guarded by Mu.
 	tokens     map[string]time.Time // expiry by access token
@@ -32,9 +33,9 @@ const Project = "stager-test"
 // smallestPart is the minimum size of all parts but the last.
 const smallestPart = 5 << 20
 
-// Start starts a server on free ports of this machine.
-func Start(opts fake.Options) (_ *Server, err error) {
-	s := &Server{tokens: make(map[string]time.Time), generation: time.Now().UnixMicro()}
+// Start starts a server on free ports of this machine. With noXML it has the JSON API alone.
+func Start(opts fake.Options, noXML bool) (_ *Server, err error) {
+	s := &Server{noXML: noXML, tokens: make(map[string]time.Time), generation: time.Now().UnixMicro()}
 	if s.signer, err = newSigner(); err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func Start(opts fake.Options) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, s.Listen(fake.Store{
-		Serve: s.serve, Refuse: refuse, Control: s.control, Errors: errors,
+		Serve: s.serve, Refuse: s.refuse, Control: s.control, Errors: errors,
 		Sum:    func() hash.Hash { return crc32.New(castagnoli) },
 		Verify: verifySums, Report: report, ETag: etag,
 		SmallestPart: smallestPart,
@@ -75,7 +76,8 @@ type call struct {
 
 // inJSON returns the path of a request in the JSON API. ok is false for the XML API.
 func inJSON(r *http.Request) (path string, ok bool) {
-	return strings.CutPrefix(r.URL.EscapedPath(), "/storage/v1/b")
+	path, _ = inUpload(r.URL.EscapedPath())
+	return strings.CutPrefix(path, "/storage/v1/b")
 }
 
 // reasons are those of the JSON API.
@@ -85,12 +87,12 @@ var reasons = map[int]string{
 }
 
 // refuse sends an error response.
-func refuse(c *fake.Call, f *fake.Failure) {
+func (s *Server) refuse(c *fake.Call, f *fake.Failure) {
 	for _, name := range []string{"Content-Length", "ETag", "X-Goog-Hash", "X-Goog-Generation", "Content-Encoding"} {
 		c.W.Header().Del(name)
 	}
 	var text []byte
-	if _, ok := inJSON(c.Request); ok {
+	if _, ok := inJSON(c.Request); ok || s.noXML {
 		c.W.Header().Set("Content-Type", "application/json; charset=UTF-8")
 		text, _ = json.Marshal(map[string]any{"error": map[string]any{ // it is made of strings
 			"code": f.Status, "message": f.Message, "errors": []map[string]string{{"domain": "global", "reason": reasons[f.Status], "message": f.Message}},
@@ -151,6 +153,10 @@ func (c *call) locate() error {
 		case rest == "":
 			return nil
 		case len(parts) == 2 && parts[1] == "o":
+			if _, ok := inUpload(c.URL.Path); ok {
+				c.Action = "insert"
+				c.Key = url.PathEscape(c.Query.Get("name"))
+			}
 		case len(parts) >= 3 && len(parts) <= 4 && parts[1] == "o":
 			c.Key = parts[2]
 			c.Action = strings.Join(parts[3:], "")
@@ -165,13 +171,13 @@ func (c *call) locate() error {
 	if c.Key, err = url.PathUnescape(c.Key); err != nil || c.Name == "" {
 		return fake.Fail(http.StatusBadRequest, "InvalidURI", "Couldn't parse the specified URI.")
 	}
-	c.Reads = c.Method == http.MethodGet && c.Key != "" && !c.json
+	c.Reads = c.Method == http.MethodGet && c.Key != "" && (!c.json || c.Query.Get("alt") == "media")
 	return nil
 }
 
 // parameters are those that are known, of each API.
 var parameters = map[bool][]string{
-	true:  {"prefix", "maxResults", "fields", "pageToken", "delimiter", "matchGlob", "ifGenerationMatch", "project"},
+	true:  {"prefix", "maxResults", "fields", "pageToken", "delimiter", "matchGlob", "ifGenerationMatch", "project", "uploadType", "name", "alt"},
 	false: {"uploads", "uploadId", "partNumber", "prefix", "max-uploads", "encoding-type", "key-marker", "upload-id-marker", "max-parts", "part-number-marker"},
 }
 
@@ -198,6 +204,9 @@ func (c *call) known() error {
 }
 
 func (c *call) dispatch() error {
+	if c.s.noXML && !c.json {
+		return c.withoutXML()
+	}
 	if c.Key == "" {
 		switch {
 		case c.Method == http.MethodGet && c.json:
@@ -212,9 +221,13 @@ func (c *call) dispatch() error {
 	}
 	if c.json {
 		switch {
+		case c.Method == http.MethodPost && c.Action == "insert":
+			return c.insert()
 		case c.Method == http.MethodPost && c.Action == "compose":
 			return c.compose()
 		case c.Action != "":
+		case c.Reads:
+			return c.get()
 		case c.Method == http.MethodGet:
 			return c.describe()
 		case c.Method == http.MethodDelete:
