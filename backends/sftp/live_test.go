@@ -35,6 +35,38 @@ func openLive(t *testing.T, path, params string) *backends.Store {
 	return store
 }
 
+// A server without the extensions of OpenSSH takes writes, but does not promise all that one with them
+// does: what is left out here is what its capabilities deny.
+func TestContractWithoutExtensions(t *testing.T) {
+	s := live.Start(t, "sftp", "-plain")
+	t.Parallel()
+	conformance.Run(t, func(t *testing.T) *backends.Store {
+		t.Helper()
+		store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, "contract-plain", ""), backends.Options{Getenv: s.Getenv(), RetryFor: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		if c := store.Capabilities(); c.AtomicReplace || c.ConditionalCreate || c.Guard != backends.GuardNone {
+			t.Fatalf("got the capabilities %+v, want those of a server without extensions", c)
+		}
+		return store
+	}, conformance.Options{MaxSize: 25 << 20, Many: 50, Without: []string{conformance.AtOnce, conformance.OneWinner}})
+}
+
+func TestSweepsAfterKillsWithoutExtensions(t *testing.T) {
+	s := live.Start(t, "sftp", "-plain")
+	open := func() *backends.Store {
+		store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, "sweeps", ""), backends.Options{Getenv: s.Getenv()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		return store
+	}
+	conformance.Sweeps(t, open(), open())
+}
+
 func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name, params string

@@ -24,8 +24,9 @@ import (
 
 // SSHDOptions describe the server to start. The zero value works.
 type SSHDOptions struct {
-	Dir string    // the directory for files; "": one that Close removes
-	Log io.Writer // its output
+	Dir   string    // the directory for files; "": one that Close removes
+	Plain bool      // it offers version 3 of SFTP without extensions
+	Log   io.Writer // its output
 }
 
 // SSHD is a running OpenSSH server. As root, where mount namespaces can be made, it has one user of
@@ -39,8 +40,9 @@ type SSHD struct {
 	Full     string // a directory of 4 MiB, or ""
 
 	daemon
-	root string // of the unpacked packages
-	temp *temp
+	plain bool
+	root  string // of the unpacked packages
+	temp  *temp
 }
 
 // sshdPackages are Debian's, unpacked and not installed: they would start a service.
@@ -49,7 +51,7 @@ var sshdPackages = []string{"openssh-server", "openssh-sftp-server"}
 // StartSSHD starts sshd on a free port of this machine, with keys and a configuration of its own,
 // and returns when it takes connections.
 func StartSSHD(ctx context.Context, opts SSHDOptions) (s *SSHD, err error) {
-	s = &SSHD{Dir: opts.Dir}
+	s = &SSHD{Dir: opts.Dir, plain: opts.Plain}
 	if s.root, err = unpackedAt(sshdPackages); err != nil {
 		return nil, err
 	}
@@ -151,8 +153,16 @@ func writeKey(path, phrase string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
+// sftpExtensions are the requests of OpenSSH beyond version 3 of SFTP that stager uses, as "sftp-server
+// -Q requests" names them. A server that denies them does not offer them.
+const sftpExtensions = "posix-rename,hardlink,fsync,statvfs"
+
 func (s *SSHD) configuration() string {
 	_, port, _ := net.SplitHostPort(s.Address) // from ports.Free
+	sftp := "internal-sftp"
+	if s.plain {
+		sftp += " -P " + sftpExtensions
+	}
 	lines := []string{
 		"ListenAddress " + localhost,
 		"Port " + port,
@@ -164,7 +174,7 @@ func (s *SSHD) configuration() string {
 		"UseDNS no",
 		"KbdInteractiveAuthentication no",
 		"MaxStartups 200",
-		"Subsystem sftp internal-sftp",
+		"Subsystem sftp " + sftp,
 	}
 	if s.Password == "" {
 		lines = append(lines, "PasswordAuthentication no")

@@ -198,6 +198,7 @@ func web(flags *flag.FlagSet) starter {
 func sftp(flags *flag.FlagSet) starter {
 	var opts servers.SSHDOptions
 	flags.StringVar(&opts.Dir, "dir", "", "where files lie; empty: a directory that goes when the server ends")
+	flags.BoolVar(&opts.Plain, "plain", false, "offer version 3 of SFTP without extensions")
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartSSHD(ctx, opts))
