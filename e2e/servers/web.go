@@ -28,9 +28,10 @@ const (
 
 // WebOptions describe the server to start. The zero value works.
 type WebOptions struct {
-	Kind WebKind   // "": Nginx
-	Dir  string    // what it serves; "": a directory that Close removes
-	Log  io.Writer // its output
+	Kind   WebKind   // "": Nginx
+	Dir    string    // what it serves; "": a directory that Close removes
+	Before string    // the URL of a server that Nginx passes all requests on to; "": it serves files
+	Log    io.Writer // its output
 }
 
 // Web is a running web server that serves a directory.
@@ -40,6 +41,7 @@ type Web struct {
 
 	daemon
 	kind    WebKind
+	before  string
 	address string
 	deb     string // where its packages are unpacked
 	temp    *temp
@@ -51,7 +53,7 @@ var webPackages = []string{"nginx", "apache2-bin"}
 // StartWeb starts a web server on a free port of this machine and returns when it takes
 // connections.
 func StartWeb(ctx context.Context, opts WebOptions) (w *Web, err error) {
-	w = &Web{kind: cmp.Or(opts.Kind, Nginx), Dir: opts.Dir}
+	w = &Web{kind: cmp.Or(opts.Kind, Nginx), Dir: opts.Dir, before: opts.Before}
 	if w.deb, err = unpackedAt(webPackages); err != nil {
 		return nil, err
 	}
@@ -104,6 +106,7 @@ http {
 		root %[3]s;
 		autoindex on;
 		autoindex_format %[4]s;
+		%[5]s
 	}
 }
 `
@@ -139,7 +142,11 @@ func (w *Web) configuration() string {
 	case Nginx, NginxJSON, PythonWeb:
 	}
 	format := map[WebKind]string{Nginx: "html", NginxJSON: "json"}[w.kind]
-	return fmt.Sprintf(nginxConfig, w.temp.path, w.address, w.Dir, format)
+	location := ""
+	if w.before != "" {
+		location = "location / { proxy_pass " + w.before + "; }"
+	}
+	return fmt.Sprintf(nginxConfig, w.temp.path, w.address, w.Dir, format, location)
 }
 
 func (w *Web) command() *exec.Cmd {

@@ -189,6 +189,7 @@ func web(flags *flag.FlagSet) starter {
 	var opts servers.WebOptions
 	flags.StringVar((*string)(&opts.Kind), "kind", string(servers.Nginx), "nginx, nginx-json, apache or python")
 	flags.StringVar(&opts.Dir, "dir", "", "what it serves; empty: a directory that goes when the server ends")
+	flags.StringVar(&opts.Before, "before", "", "the URL of a server that nginx passes all requests on to, instead of files")
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartWeb(ctx, opts))
