@@ -2,7 +2,6 @@ package hdfs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 var _ backends.Claims = (*store)(nil)
@@ -18,7 +18,7 @@ var _ backends.Claims = (*store)(nil)
 // CreateClaim implements backends.Claims. It creates a file with a unique name and renames it to
 // the claim. The known file id shows who owns the claim if a response is lost.
 func (b *store) CreateClaim(ctx context.Context, name string) (token string, err error) {
-	temp := path.Join("/"+path.Dir(name), temporary+rand.Text()[:16])
+	temp := fileshare.NewTemporary("/" + path.Dir(name))
 	err = b.with(ctx, "commit", name, func(s *session) error {
 		library, err := s.library()
 		if err != nil {

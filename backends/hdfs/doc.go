@@ -20,7 +20,8 @@
 // contains the host as the configuration or the URL writes it (_HOST). That must therefore be a
 // host name, not an address.
 //
-// hadoop.rpc.protection may be authentication, integrity or privacy. DataNodes may send plain
+// hadoop.rpc.protection may be authentication, integrity or privacy. It protects what NameNodes
+// send. Requests, which contain paths and no data, are sent in plain. DataNodes may send plain
 // data, require SASL authentication, or encrypt with AES. Reading data that DataNodes sign
 // (integrity) or encrypt with the ciphers of DIGEST-MD5 returns an error, because the library
 // miscounts such messages.

@@ -13,6 +13,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
@@ -141,8 +142,8 @@ func explain(ctx context.Context, op, key string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	if ctx.Err() != nil {
-		return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+	if err := fileshare.Ended(ctx, op, key); err != nil {
+		return err
 	}
 	kind, words := classify(err)
 	if words != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // store is an HDFS file system. Its keys are paths without the leading slash.
@@ -173,7 +174,7 @@ func plain(op, key string, st *hdfs.FileStatus) error {
 // URL.
 func (b *store) Delete(ctx context.Context, key string) error {
 	if findable("delete", key) != nil {
-		return ended(ctx, "delete", key) // no object has this name
+		return fileshare.Ended(ctx, "delete", key) // no object has this name
 	}
 	err := b.with(ctx, "delete", key, func(s *session) error {
 		if _, err := fileStatus(s.namenode, "delete", key); err != nil {
@@ -193,33 +194,15 @@ func (b *store) Delete(ctx context.Context, key string) error {
 
 // prune removes dir and its parents as long as they are empty and below the directory of the URL.
 func (b *store) prune(s *session, dir string) {
-	for ; dir != "." && dir != b.base && (b.base == "" || strings.HasPrefix(dir, b.base+"/")); dir = path.Dir(dir) {
-		if s.remove("/"+dir) != nil {
-			return
-		}
-	}
+	fileshare.Prune(dir, b.base, func(dir string) error { return s.remove("/" + dir) })
 }
-
-// temporary is the prefix of the names of incomplete files.
-const temporary = ".stager-tmp-"
-
-// private is the directory of stager's own data, which holds no objects.
-const private = ".stager"
 
 // checkKey rejects keys that cannot be the path of an object.
 func checkKey(op, key string) error {
-	why := ""
-	switch {
-	case !fs.ValidPath(key) || key == ".":
-		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
-	case strings.ContainsAny(key, ":\x00"):
-		why = "HDFS does not allow colons or zero bytes"
-	case hidden(key):
-		why = fmt.Sprintf("the names %s and %s… are reserved for stager", private, temporary)
-	default:
-		return nil
+	if strings.Contains(key, ":") {
+		return backends.Errorf(backends.Invalid, op, key, "invalid file name: HDFS does not allow colons")
 	}
-	return backends.Errorf(backends.Invalid, op, key, "invalid file name: %s", why)
+	return fileshare.CheckKey(op, key)
 }
 
 // CheckKey implements backends.KeyChecker.
@@ -231,18 +214,4 @@ func findable(op, key string) error {
 		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
 	}
 	return nil
-}
-
-// hidden reports whether a key is one of stager's own names.
-func hidden(key string) bool {
-	base := path.Base(key)
-	return strings.HasPrefix(base, temporary) || base == private || strings.Contains("/"+key, "/"+private+"/")
-}
-
-// ended returns an error of kind Canceled if the context has ended, else nil.
-func ended(ctx context.Context, op, key string) error {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }

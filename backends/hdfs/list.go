@@ -11,6 +11,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // List implements backends.Source. It keeps in memory one page of each directory between the root
@@ -99,7 +100,7 @@ func (l *lister) dir(dir string) bool {
 
 // wanted reports whether an entry is a key with the prefix or may lead to one.
 func (l *lister) wanted(key string, st *hdfs.FileStatus) bool {
-	if hidden(key) {
+	if fileshare.Reserved(path.Base(key)) {
 		return false
 	}
 	if isDir(st) {
@@ -142,7 +143,7 @@ func (l *lister) below(dir backends.Object) bool {
 
 // file yields a file unless it is still being created.
 func (l *lister) file(obj backends.Object) bool {
-	err := ended(l.ctx, "list", l.prefix)
+	err := fileshare.Ended(l.ctx, "list", l.prefix)
 	if err == nil && obj.Size == 0 {
 		var open bool
 		if open, err = l.stillEmpty(obj.Key); open && err == nil {

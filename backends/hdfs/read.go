@@ -10,6 +10,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // OpenRange implements backends.Source. It reads by file id, so it reads this file whatever has its
@@ -123,7 +124,7 @@ func (r *reader) changed(is string) error {
 
 // Read returns bytes that the library has verified against the checksums of the DataNode.
 func (r *reader) Read(p []byte) (int, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
 	}
 	if r.session == nil {

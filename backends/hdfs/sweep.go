@@ -11,6 +11,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 var _ backends.Sweeper = (*store)(nil)
@@ -59,10 +60,10 @@ func (b *store) sweepDir(ctx context.Context, dir, prefix string, over func(back
 
 func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus, prefix string, over func(backends.Orphan) bool) error {
 	switch {
-	case isDir(st) && !hidden(key) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
+	case isDir(st) && !fileshare.Reserved(path.Base(key)) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
 		empty, err := b.sweepDir(ctx, key, prefix, over)
 		gone := empty && strings.HasPrefix(key, prefix) &&
-			over(backends.Orphan{Key: path.Join(key, temporary), Directory: true, Touched: time.UnixMilli(int64(st.GetModificationTime()))})
+			over(backends.Orphan{Key: path.Join(key, fileshare.Temporary), Directory: true, Touched: time.UnixMilli(int64(st.GetModificationTime()))})
 		if err != nil || !gone {
 			return err
 		}
@@ -70,7 +71,7 @@ func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus,
 			b.prune(s, key)
 			return nil
 		})
-	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), temporary), !strings.HasPrefix(key, prefix):
+	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), fileshare.Temporary), !strings.HasPrefix(key, prefix):
 		return nil
 	case !over(backends.Orphan{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime())), Marked: true}):
 		return nil

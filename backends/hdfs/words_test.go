@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 // admin sends a request to the NameNode as its superuser.
@@ -107,7 +108,7 @@ func TestFilesNotRegular(t *testing.T) {
 	wantRefused(t, "writing to an encryption zone", err, backends.Unsupported, "encryption zone")
 	_, err = s.PutBytes(t.Context(), "coded/new", []byte("x"), backends.CreateOptions{})
 	wantRefused(t, "writing to an erasure-coded directory", err, backends.Unsupported, "erasure-coded")
-	if got := shell(t, server, fsShell, "-ls", dir+"zone", dir+"coded"); strings.Contains(got, temporary) {
+	if got := shell(t, server, fsShell, "-ls", dir+"zone", dir+"coded"); strings.Contains(got, fileshare.Temporary) {
 		t.Errorf("refused writes leave something: %s", got)
 	}
 }

@@ -2,7 +2,6 @@ package hdfs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"path"
@@ -11,6 +10,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 )
 
 const (
@@ -32,7 +32,7 @@ func (b *store) Create(ctx context.Context, key string, opts backends.CreateOpti
 		return nil, explain(ctx, "create", key, err)
 	}
 	dir := path.Dir("/" + key)
-	w := &writer{ctx: ctx, store: b, session: s, key: key, opts: opts, temp: path.Join(dir, temporary+rand.Text()[:16])}
+	w := &writer{ctx: ctx, store: b, session: s, key: key, opts: opts, temp: fileshare.NewTemporary(dir)}
 	if err := w.under(ctx, func() error { return w.begin(dir) }); err != nil {
 		err = explain(ctx, "create", key, s.judge(err))
 		_ = w.Abort() // the first error is more precise
@@ -177,7 +177,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	if err := w.usable("commit"); err != nil {
 		return backends.Object{}, err
 	}
-	if err := ended(ctx, "commit", w.key); err != nil {
+	if err := fileshare.Ended(ctx, "commit", w.key); err != nil {
 		return backends.Object{}, err
 	}
 	if w.opts.Size >= 0 && w.written != w.opts.Size {
