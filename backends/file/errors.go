@@ -9,11 +9,12 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/fileshare"
 	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Temporary is the name prefix of files that are still being written.
-const Temporary = ".stager-tmp-"
+const Temporary = fileshare.Temporary
 
 // private is a directory reserved for stager; it contains no data.
 const private = ".stager"

@@ -161,7 +161,7 @@ func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, e
 	if err != nil {
 		return "", classify("commit", name, err)
 	}
-	u := &upload{b: b, ctx: ctx, root: root, key: name, temp: path.Join(path.Dir(name), Temporary+rand.Text()[:16])}
+	u := &upload{b: b, ctx: ctx, root: root, key: name, temp: fileshare.NewTemporary(path.Dir(name))}
 	if u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
 		return "", classify("commit", name, err)
 	}

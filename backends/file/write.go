@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -52,7 +51,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		return nil, classify("create", key, err)
 	}
 	dir := path.Dir(key)
-	u := &upload{b: b, ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
+	u := &upload{b: b, ctx: ctx, root: root, key: key, temp: fileshare.NewTemporary(dir), opts: opts}
 	// A concurrent Delete may remove the empty directory before the file exists.
 	for range 100 {
 		if _, err := root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -373,11 +372,7 @@ func remove(root *os.Root, key string) error {
 
 // prune removes dir and its parents as long as they are empty.
 func prune(root *os.Root, dir string) {
-	for ; dir != "."; dir = path.Dir(dir) {
-		if unlink(root, dir, unix.AT_REMOVEDIR) != nil {
-			return
-		}
-	}
+	fileshare.Prune(dir, "", func(dir string) error { return unlink(root, dir, unix.AT_REMOVEDIR) })
 }
 
 // unlink removes a file, or an empty directory with AT_REMOVEDIR. It never confuses the two.
