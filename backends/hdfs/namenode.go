@@ -1,6 +1,7 @@
 package hdfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/hdfs/internal/rpc"
 )
 
@@ -40,6 +42,10 @@ func (n *namenode) try(f func(*rpc.Conn) error) error {
 	for range n.addresses {
 		if n.conn == nil {
 			n.conn, err = n.connect(n.addresses[n.at])
+			var failed *backends.Error
+			if errors.As(err, &failed) {
+				return err // the login failed, as it would at all of them
+			}
 		}
 		if n.conn != nil {
 			err = f(n.conn)

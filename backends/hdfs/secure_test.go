@@ -180,6 +180,32 @@ func TestKerberosTicketExpires(t *testing.T) {
 	}
 }
 
+// A writer connects to the NameNode again at its end. Kerberos has ended the login of its beginning by
+// then if the keytab was replaced, or if a login beside it failed.
+func TestKerberosLoginEndsDuringAStream(t *testing.T) {
+	keys := keysFor(t, "long")
+	s, err := secured(t, "cluster/", withKeys, "KRB5_CLIENT_KTNAME="+keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := inner(s)
+	session, err := b.pool.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.end()
+	old, err := b.pool.login.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pool.login.Forget()
+	old.Destroy() // Forget does that after a while
+	session.used = time.Time{}
+	if _, err := session.status("/"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNameNodesAlternate(t *testing.T) {
 	server := secure(t)
 	s := openAt(t, server, "cluster"+directory(t))

@@ -46,9 +46,8 @@ const sessionLife = time.Hour
 // does not support contexts.
 type session struct {
 	*namenode
-	client   *hdfs.Client // nil until library is called
-	kerberos *krb.Client  // nil: no Kerberos
-	address  string       // last dialled NameNode
+	client  *hdfs.Client // nil until library is called
+	address string       // last dialled NameNode
 
 	born   time.Time
 	ctx    context.Context // cancels dials
@@ -91,12 +90,13 @@ func (s *session) end() {
 	}
 }
 
-// logIn obtains a valid Kerberos ticket, if Kerberos is used. It may send requests.
-func (s *session) logIn() (err error) {
-	if s.pool.login != nil {
-		s.kerberos, err = s.pool.login.Client()
+// logIn returns a Kerberos client with a valid ticket; nil without Kerberos. It may send requests.
+// A client may end a minute later, and is therefore not kept.
+func (s *session) logIn() (*krb.Client, error) {
+	if s.pool.login == nil {
+		return nil, nil
 	}
-	return err
+	return s.pool.login.Client()
 }
 
 // forget makes the next login read the credentials again.
@@ -112,12 +112,16 @@ func (s *session) connect(address string) (*rpc.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	kerberos, err := s.logIn()
+	if err != nil {
+		return nil, err
+	}
 	raw, err := s.dial(true)(s.ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := rpc.Connect(raw, rpc.Config{
-		User: s.pool.options.User, Kerberos: s.kerberos, Principal: s.pool.options.KerberosServicePrincipleName, Host: host,
+		User: s.pool.options.User, Kerberos: kerberos, Principal: s.pool.options.KerberosServicePrincipleName, Host: host,
 	})
 	if err != nil {
 		_ = raw.Close() // the first error is more precise
@@ -132,12 +136,13 @@ func (s *session) library() (*hdfs.Client, error) {
 	if s.client != nil {
 		return s.client, nil
 	}
-	if err := s.logIn(); err != nil {
+	kerberos, err := s.logIn()
+	if err != nil {
 		return nil, err
 	}
 	opts := s.pool.options
 	opts.Addresses = slices.Concat(s.addresses[s.at:], s.addresses[:s.at])
-	opts.KerberosClient = s.kerberos
+	opts.KerberosClient = kerberos
 	opts.NamenodeDialFunc, opts.DatanodeDialFunc = s.dial(true), s.dial(false)
 	client, err := hdfs.NewClient(opts)
 	if err != nil {
@@ -309,13 +314,7 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	s.namenode = &namenode{addresses: slices.Clone(p.addresses), connect: s.connect}
 	p.mu.Unlock()
 	done := make(chan error, 1)
-	go func() {
-		err := s.logIn()
-		if err == nil {
-			err = s.open()
-		}
-		done <- err
-	}()
+	go func() { done <- s.open() }()
 	select {
 	case err := <-done:
 		if err != nil {
