@@ -50,8 +50,11 @@ func (i Image) Write(w io.Writer) (digest.Digest, error) {
 }
 
 // WriteIndex writes the images of several platforms as one OCI archive, under the name of the
-// first, and returns the digest of their index.
+// first, and returns the digest of their index. No images are an error.
 func WriteIndex(w io.Writer, images ...Image) (digest.Digest, error) {
+	if len(images) == 0 {
+		return "", errors.New("no images for an archive")
+	}
 	var b blobs
 	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
 	for _, i := range images {

@@ -131,6 +131,9 @@ func TestReleaseHoldsWhatItMust(t *testing.T) {
 // A node follows the index of a release to the manifest of its platform.
 func TestIndexHasAnImageForEachPlatform(t *testing.T) {
 	var b bytes.Buffer
+	if digest, err := image.WriteIndex(&b); err == nil || b.Len() > 0 {
+		t.Errorf("no images: got %s, %v and %d bytes, want an error", digest, err, b.Len())
+	}
 	digest, err := image.WriteIndex(&b, image.Release("localhost/stager:v1", "amd64", []byte("one binary")), image.Release("localhost/stager:v1", "arm64", []byte("another")))
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ import (
 	"github.com/stager-dev/stager/e2e/reference"
 )
 
-// Platforms are those of a release. Only Linux has packages and an image: on macOS stager copies data,
-// and does not serve a job.
+// Platforms are those of a release. Only Linux has packages, and an image with its chart: on macOS
+// stager copies data, and does not serve a job.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}}
 
 // Platform is a system and an architecture, as Go calls them.
@@ -143,6 +143,11 @@ func (r *release) write(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
+	return r.files(ctx)
+}
+
+// files writes the files of each platform, and those of all of them.
+func (r *release) files(ctx context.Context) error {
 	var images []image.Image
 	for _, p := range r.Platforms {
 		binary, err := r.build(ctx, p)
@@ -160,17 +165,24 @@ func (r *release) write(ctx context.Context) error {
 		}
 		images = append(images, image.Release(r.image(), p.Arch, binary))
 	}
+	if len(images) > 0 {
+		if err := errors.Join(r.imageArchive(images), r.chart()); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(r.installer(), r.krew(), r.monitoring()); err != nil {
+		return err
+	}
+	return r.sums()
+}
+
+// imageArchive writes the image of all architectures.
+func (r *release) imageArchive(images []image.Image) error {
 	var index bytes.Buffer
 	if _, err := image.WriteIndex(&index, images...); err != nil {
 		return err
 	}
-	if err := r.file(fmt.Sprintf("stager_%s_image.tar", r.Version), index.Bytes(), 0o644); err != nil {
-		return err
-	}
-	if err := errors.Join(r.installer(), r.krew(), r.chart(), r.monitoring()); err != nil {
-		return err
-	}
-	return r.sums()
+	return r.file(fmt.Sprintf("stager_%s_image.tar", r.Version), index.Bytes(), 0o644)
 }
 
 // image is the name of the image.
