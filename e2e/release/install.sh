@@ -5,7 +5,8 @@
 #     curl -fsSL https://example.com/stager/install.sh | sh -s -- --from https://example.com/stager
 #
 # --to DIR installs into DIR; the default is ~/.local/bin. The archive is compared with the sum below
-# before anything is written to DIR, and the binary gets its name there in one step.
+# before anything is written to DIR, and the binary gets its name there in one step. Two links beside
+# it make it a plugin of kubectl.
 set -eu
 
 version='@VERSION@'
@@ -45,6 +46,16 @@ fetch() {
 # sha256 FILE: prints its sum, or nothing. macOS has shasum.
 sha256() {
   if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1" 2>/dev/null; fi | cut -d' ' -f1
+}
+
+# link NAME: gives stager another name in its directory, unless something else has it.
+link() {
+  if [ -e "$to/$1" ] || [ -L "$to/$1" ]; then
+    [ "$(readlink "$to/$1" 2>/dev/null || true)" = stager ] || { printf '%s is not a link to stager, and was left as it is\n' "$to/$1" && return; }
+  else
+    ln -s stager "$to/$1" 2>/dev/null || { printf 'cannot create the link %s, so kubectl does not find its plugin there\n' "$to/$1" && return; }
+  fi
+  links="$links $to/$1"
 }
 
 main() {
@@ -108,7 +119,10 @@ main() {
   mv -f -- "$new" "$to/stager" || fail "cannot replace $to/stager; check the permissions of $to"
 
   printf 'installed stager %s as %s%s\n' "$version" "$to/stager" "${before:+, in place of $before}"
-  printf 'to remove it: rm %s\n' "$to/stager"
+  links=''
+  link kubectl-stager
+  link kubectl_complete-stager
+  printf 'to remove it: rm %s%s\n' "$to/stager" "$links"
   case $(command -v stager || true) in
   "$to/stager") ;;
   '') printf 'to find it by name: export PATH="%s:$PATH"\n' "$to" ;;

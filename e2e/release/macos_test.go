@@ -67,7 +67,7 @@ func macPrograms(t *testing.T, machine, without string) string {
 	if err := os.WriteFile(filepath.Join(dir, "uname"), []byte(uname), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"chmod", "cp", "cut", "dirname", "gzip", "mkdir", "mktemp", "mv", "rm", "sed", "shasum", "tar"} {
+	for _, name := range []string{"chmod", "cp", "cut", "dirname", "gzip", "ln", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "shasum", "tar"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

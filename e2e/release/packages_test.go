@@ -43,6 +43,39 @@ func TestDebHoldsTheBinaryAndItsLicenses(t *testing.T) {
 	}
 }
 
+// dpkg installs the package into a system of its own, and removes all of it.
+func TestDebInstallsAndIsRemoved(t *testing.T) {
+	_, err := exec.LookPath("dpkg")
+	if err == nil && os.Geteuid() != 0 {
+		err = errors.New("dpkg gives files to root")
+	}
+	live.Require(t, "dpkg-deb", err)
+	root := t.TempDir()
+	admin := filepath.Join(root, "var/lib/dpkg")
+	for _, dir := range []string{"info", "updates"} {
+		if err := os.MkdirAll(filepath.Join(admin, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(admin, "status"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dpkg := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "dpkg", append([]string{"--root=" + root, "--log=" + filepath.Join(root, "log")}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("dpkg %v: %v: %s", args, err, out)
+		}
+	}
+	dpkg("--install", filepath.Join(makeRelease(t), "stager_"+version+"_"+runtime.GOARCH+".deb"))
+	dpkg("--verify", "stager")
+	checkBinary(t, filepath.Join(root, "usr/bin/stager"))
+	checkPlugin(t, filepath.Join(root, "usr/bin"))
+	dpkg("--remove", "stager")
+	if left, err := os.ReadDir(filepath.Join(root, "usr")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the removal there is %v, %v, want nothing", left, err)
+	}
+}
+
 func TestRPMHoldsTheBinaryAndItsLicenses(t *testing.T) {
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	body, err := os.ReadFile(filepath.Join(makeRelease(t), "stager-"+version+"-1."+arch+".rpm"))

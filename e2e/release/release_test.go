@@ -182,11 +182,16 @@ func TestInstallerInstallsAndReplaces(t *testing.T) {
 	h := newHome(t)
 	bin := filepath.Join(h.dir, ".local/bin/stager")
 	out, code := h.sh("/", "sh "+dir+"/install.sh")
-	want := "installed stager " + version + " as " + bin + "\nto remove it: rm " + bin + "\n"
+	remove := "rm " + bin
+	for _, link := range plugins {
+		remove += " " + filepath.Join(h.dir, ".local/bin", link)
+	}
+	want := "installed stager " + version + " as " + bin + "\nto remove it: " + remove + "\n"
 	if code != 0 || out != want {
 		t.Fatalf("got %d, %q, want 0, %q", code, out, want)
 	}
 	checkBinary(t, bin)
+	checkPlugin(t, filepath.Dir(bin))
 	if err := os.WriteFile(bin, []byte("#!/bin/sh\necho stager 0.0.9 go1.26 linux/amd64\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -195,11 +200,29 @@ func TestInstallerInstallsAndReplaces(t *testing.T) {
 		t.Errorf("got %d, %q, want 0, %q", code, out, want)
 	}
 	checkBinary(t, bin)
-	if got := fmt.Sprint(h.files()); got != "[.local/bin/stager]" {
-		t.Errorf("got the files %s, want the binary alone", got)
+	if got, want := fmt.Sprint(h.files()), "[.local/bin/kubectl-stager .local/bin/kubectl_complete-stager .local/bin/stager]"; got != want {
+		t.Errorf("got the files %s, want %s", got, want)
 	}
 	if out, code := h.sh(dir, "sh install.sh --to elsewhere"); code == 0 || !strings.Contains(out, "no permission to write to "+dir+"/elsewhere;") {
 		t.Errorf("a relative directory: got %d, %q, want a refusal with its full name", code, out)
+	}
+	if out, code := h.sh("/", remove); code != 0 || len(h.files()) != 0 {
+		t.Errorf("%s: got %d, %q, and the files %v, want none", remove, code, out, h.files())
+	}
+}
+
+// What another program calls kubectl-stager stays.
+func TestInstallerKeepsAnotherPlugin(t *testing.T) {
+	h := newHome(t)
+	const prepare = "mkdir -p .local/bin && echo mine >.local/bin/kubectl-stager"
+	bin := filepath.Join(h.dir, ".local/bin")
+	out, code := h.sh(h.dir, prepare+" && sh "+makeRelease(t)+"/install.sh")
+	want := bin + "/kubectl-stager is not a link to stager, and was left as it is\nto remove it: rm " + bin + "/stager " + bin + "/kubectl_complete-stager\n"
+	if code != 0 || !strings.HasSuffix(out, want) {
+		t.Errorf("got %d, %q, want 0, %q", code, out, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(bin, "kubectl-stager")); err != nil || string(text) != "mine\n" {
+		t.Errorf("got %q, %v, want the file as it was", text, err)
 	}
 }
 

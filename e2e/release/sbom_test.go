@@ -76,6 +76,7 @@ func TestWheelInstallsTheBinaryAndTheModule(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	checkBinary(t, filepath.Join(venv, "bin/stager"))
+	checkPlugin(t, filepath.Join(venv, "bin"))
 	for _, args := range [][]string{{"-m", "stager", "--version"}, {"-c", "import stager; print('stager', stager.__version__, '')"}} {
 		cmd := exec.Command(python, args...)
 		cmd.Env = []string{"PATH=/nowhere"}

@@ -35,6 +35,15 @@ func (r *release) pythonVersion() (string, error) {
 	return base + map[string]string{"alpha": "a", "beta": "b", "rc": "rc"}[found[1]] + found[2], nil
 }
 
+// wheelPlugin runs the binary beside it under the name that kubectl calls: a wheel cannot hold links.
+// An installer replaces the first line by the interpreter of the environment.
+const wheelPlugin = `#!python
+import os
+import sys
+
+os.execv(os.path.join(os.path.dirname(os.path.realpath(__file__)), "stager"), sys.argv)
+`
+
 // wheel writes the Python package of an architecture, with the binary as a program of its
 // environment.
 func (r *release) wheel(arch string, binary []byte) error {
@@ -63,6 +72,8 @@ func (r *release) wheel(arch string, binary []byte) error {
 	}
 	files = append(files,
 		image.File{Path: "stager-" + version + ".data/scripts/stager", Mode: 0o755, Body: binary},
+		image.File{Path: "stager-" + version + ".data/scripts/kubectl-stager", Mode: 0o755, Body: []byte(wheelPlugin)},
+		image.File{Path: "stager-" + version + ".data/scripts/kubectl_complete-stager", Mode: 0o755, Body: []byte(wheelPlugin)},
 		image.File{Path: info + "METADATA", Mode: 0o644, Body: fmt.Appendf(nil, "Metadata-Version: 2.4\nName: stager\nVersion: %s\nSummary: %s\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\nLicense-File: THIRD_PARTY_LICENSES\nRequires-Python: %s\n", version, summary, requires[1])},
 		image.File{Path: info + "WHEEL", Mode: 0o644, Body: []byte("Wheel-Version: 1.0\nGenerator: stager\nRoot-Is-Purelib: false\n" + tags)},
 		image.File{Path: info + "licenses/LICENSE", Mode: 0o644, Body: r.license},
