@@ -42,6 +42,7 @@ func answer(c net.Conn, call uint32, class string) error {
 const (
 	standby = "org.apache.hadoop.ipc.StandbyException"
 	hangsUp = "hangs up"
+	expired = "has no valid ticket" // the client
 	active  = ""
 )
 
@@ -57,6 +58,9 @@ func (f *farm) connect(address string) (*rpc.Conn, error) {
 	behavior, ok := f.behavior[address]
 	if !ok {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	}
+	if behavior == expired {
+		return nil, backends.Errorf(backends.Permission, "open", "", "run kinit again")
 	}
 	here, there := net.Pipe()
 	go func() {
@@ -95,6 +99,7 @@ func TestNameNodeIsSoughtUntilOneIsActive(t *testing.T) {
 		{"none", map[string]string{"a": standby, "b": standby, "c": standby}, []string{"a", "b", "c", "a", "b", "c"}, backends.Unavailable, "all are standbys"},
 		{"none that can be reached", nil, []string{"a", "b", "c", "a", "b", "c"}, backends.Unavailable, "connection refused"},
 		{"one that rejects", map[string]string{"a": "org.apache.hadoop.security.AccessControlException", "b": active}, []string{"a"}, backends.Permission, "no"},
+		{"one for which there is no ticket", map[string]string{"a": expired, "b": active}, []string{"a", "a"}, backends.Permission, "run kinit again"},
 		{"one in safe mode", map[string]string{"a": "org.apache.hadoop.hdfs.server.namenode.SafeModeException", "b": active}, []string{"a"}, backends.Unavailable, "safe mode"},
 	} {
 		f := &farm{behavior: tt.behavior}
