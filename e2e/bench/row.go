@@ -24,6 +24,7 @@ type Row struct {
 	// Reading is the file in which the commands leave a Reading; "" when they are not
 	// trainers.
 	Reading string
+	Loop    bool // the ratio is of the seconds in the Readings, not of wall times
 	// Check finds the result of a run to be what it must be.
 	Check func(ctx context.Context) error
 }

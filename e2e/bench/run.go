@@ -92,7 +92,7 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 		ours = append(ours, a)
 		for i, b := range all {
 			theirs[i] = append(theirs[i], b)
-			results[i].Ratios = append(results[i].Ratios, b.Wall.Seconds()/a.Wall.Seconds())
+			results[i].Ratios = append(results[i].Ratios, row.time(b)/row.time(a))
 		}
 	}
 	for i := range results {
@@ -101,6 +101,14 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 		r.Missed = r.missed()
 	}
 	return results, nil
+}
+
+// time is what the ratio is of, in seconds: of trainers with Loop it is that of their loop.
+func (row Row) time(s Sample) float64 {
+	if row.Loop {
+		return s.Reading.Seconds
+	}
+	return s.Wall.Seconds()
 }
 
 func (row Row) once(ctx context.Context, command Command) (Sample, error) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,23 +31,10 @@ const (
 // with the same images from the same server at the same bandwidth, and beside a prefetch
 // of the same shards.
 func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
-	if err := servers.Install(ctx, "streaming", lab.Log); err != nil {
-		return nil, "", nil, err
-	}
-	python, err := servers.Streaming()
+	t, server, end, err := startTrainer(ctx, lab, "window")
 	if err != nil {
 		return nil, "", nil, err
 	}
-	dir := filepath.Join(lab.Dir, "images")
-	t := trainer{lab: lab, python: python, scripts: beside("testdata"), dir: filepath.Join(lab.To, "window")}
-	if err := t.pack(dir); err != nil {
-		return nil, "", nil, err
-	}
-	server, err := servers.StartQuick(dir, "bench")
-	if err != nil {
-		return nil, "", nil, err
-	}
-	end := stops{func() error { return os.RemoveAll(dir) }, server.Close}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, end.all())
@@ -57,7 +45,7 @@ func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 		return nil, "", nil, err
 	}
 	end = append(end, way.Close)
-	if err := t.serve(dir, server.Env(), way.Address); err != nil {
+	if err := t.serve(server.Env(), way.Address); err != nil {
 		return nil, "", nil, err
 	}
 	near := t
@@ -74,11 +62,43 @@ func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 	return rows, note, end.all, nil
 }
 
+// startTrainer packs the images and serves them.
+func startTrainer(ctx context.Context, lab *Lab, name string) (t trainer, server *servers.Quick, end stops, err error) {
+	python, err := streamingPython(ctx, lab)
+	if err != nil {
+		return trainer{}, nil, nil, err
+	}
+	t = trainer{lab: lab, python: python, scripts: beside("testdata"), images: filepath.Join(lab.Dir, "images"), dir: filepath.Join(lab.To, name)}
+	if err := t.pack(); err != nil {
+		return trainer{}, nil, nil, err
+	}
+	if server, err = servers.StartQuick(t.images, "bench"); err != nil {
+		return trainer{}, nil, nil, errors.Join(err, os.RemoveAll(t.images))
+	}
+	return t, server, stops{func() error { return os.RemoveAll(t.images) }, server.Close}, nil
+}
+
+// streamingPython is a Python with WebDataset and MosaicML Streaming: the first of
+// frameworksVariable, or Debian's.
+func streamingPython(ctx context.Context, lab *Lab) (servers.Trainer, error) {
+	if first, _, _ := strings.Cut(os.Getenv(frameworksVariable), string(filepath.ListSeparator)); first != "" {
+		return servers.Trainer{Python: first}, nil
+	}
+	if err := servers.Install(ctx, "streaming", lab.Log); err != nil {
+		return servers.Trainer{}, err
+	}
+	return servers.Streaming()
+}
+
+// frameworksVariable lists interpreters that import current frameworks.
+const frameworksVariable = "STAGER_FRAMEWORKS_PYTHON"
+
 // trainer is a loop over images, which can be fed in several ways.
 type trainer struct {
 	lab     *Lab
 	python  servers.Trainer
 	scripts string // the directory of the programs
+	images  string // where the store keeps them
 	dir     string // that is filled
 	env     []string
 	sum     string        // of all images
@@ -86,11 +106,12 @@ type trainer struct {
 	paths   string        // and one, where they are
 	shard   int64         // the bytes of one
 	work    time.Duration // on an image
+	workers int           // of the loader; 0 for four
 }
 
 // pack makes the images, as shards of every kind.
-func (t *trainer) pack(dir string) error {
-	cmd := t.script("images.py", dir, strconv.Itoa(trainShards), strconv.Itoa(shardImages), strconv.Itoa(imageSize))
+func (t *trainer) pack() error {
+	cmd := t.script("images.py", t.images, strconv.Itoa(trainShards), strconv.Itoa(shardImages), strconv.Itoa(imageSize))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -102,10 +123,10 @@ func (t *trainer) pack(dir string) error {
 }
 
 // serve tells where the images are, and how fast the trainer is.
-func (t *trainer) serve(dir string, env []string, address string) error {
-	shards, err := filepath.Glob(filepath.Join(dir, "tar", "*.tar"))
+func (t *trainer) serve(env []string, address string) error {
+	shards, err := filepath.Glob(filepath.Join(t.images, "tar", "*.tar"))
 	if err != nil || len(shards) != trainShards {
-		return fmt.Errorf("%s holds %d shards, want %d: %w", dir, len(shards), trainShards, err)
+		return fmt.Errorf("%s holds %d shards, want %d: %w", t.images, len(shards), trainShards, err)
 	}
 	info, err := os.Stat(shards[0])
 	if err != nil {
@@ -114,7 +135,7 @@ func (t *trainer) serve(dir string, env []string, address string) error {
 	t.shard = info.Size()
 	t.work = time.Duration(float64(t.shard) / shardImages / narrow * 1.2 * float64(time.Second))
 	t.env = append(env, "AWS_ENDPOINT_URL=http://"+address, "S3_ENDPOINT_URL=http://"+address)
-	t.urls, t.paths = filepath.Join(dir, "urls"), filepath.Join(dir, "paths")
+	t.urls, t.paths = filepath.Join(t.images, "urls"), filepath.Join(t.images, "paths")
 	var urls, paths strings.Builder
 	for _, shard := range shards {
 		fmt.Fprintf(&urls, "http://%s/bench/tar/%s\n", address, filepath.Base(shard))
@@ -136,7 +157,7 @@ func (t *trainer) result() string { return filepath.Join(t.lab.Dir, "reading.jso
 // train is the loop; size is for the others' caches.
 func (t *trainer) train(kind, source, directory string, size int64) *exec.Cmd {
 	return t.script("train.py", kind, source, filepath.Join(t.dir, directory), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
-		"--work", fmt.Sprint(t.work.Seconds()), "--size", strconv.FormatInt(size, 10))
+		"--work", fmt.Sprint(t.work.Seconds()), "--size", strconv.FormatInt(size, 10), "--workers", strconv.Itoa(cmp.Or(t.workers, 4)))
 }
 
 func (t *trainer) webdataset() *exec.Cmd {
@@ -152,6 +173,18 @@ func (t *trainer) local() *exec.Cmd { return t.train("webdataset", t.paths, "cac
 
 // fed is a command with a window beside it, in a directory that is named like it.
 func (t *trainer) fed(command *exec.Cmd) *exec.Cmd {
+	daemon, socket, err := t.daemon()
+	if err != nil {
+		return &exec.Cmd{Err: err}
+	}
+	daemon = append(append(daemon, "--", command.Path), command.Args[1:]...)
+	cmd := exec.Command(daemon[0], daemon[1:]...) //nolint:noctx // measure runs it
+	cmd.Env = append(command.Env, "STAGER_SOCKET="+socket)
+	return cmd
+}
+
+// daemon is the command of a window, and its socket.
+func (t *trainer) daemon() (command []string, socket string, err error) {
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
 metadata: {name: bench}
@@ -159,14 +192,11 @@ spec:
   inputs:
   - {name: train, source: "s3://bench/tar/", path: %s/data, mode: window, window: {size: %d}, order: {by: name, epochs: 1}}
 `, t.dir, windowful*t.shard)
-	path := filepath.Join(t.dir, "plan.yaml")
+	path, socket := filepath.Join(t.dir, "plan.yaml"), filepath.Join(t.dir, "s.sock")
 	if err := os.WriteFile(path, []byte(plan), 0o644); err != nil {
-		return &exec.Cmd{Err: err}
+		return nil, "", err
 	}
-	socket := filepath.Join(t.dir, "s.sock")
-	cmd := exec.Command(t.lab.Stager, append([]string{"run", "--log-level", "warn", "-f", path, "--socket", socket, "--", command.Path}, command.Args[1:]...)...) //nolint:noctx // measure runs it
-	cmd.Env = append(command.Env, "STAGER_SOCKET="+socket)
-	return cmd
+	return []string{t.lab.Stager, "run", "--log-level", "warn", "-f", path, "--socket", socket}, socket, nil
 }
 
 // reset leaves an empty directory.

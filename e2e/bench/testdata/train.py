@@ -1,10 +1,10 @@
 """Reads every image once, in a PyTorch DataLoader, and works for a fixed time on each.
 
-    train.py KIND SOURCE DIR --images N --sum N --work SECONDS --result FILE [--size BYTES]
+    train.py KIND SOURCE DIR --images N --sum N --work SECONDS --result FILE [--size BYTES] [--workers N] [--daemon COMMAND…]
 
-KIND is "window", a window of stager's, whose input is SOURCE; "webdataset", shards of the URLs
-that the file SOURCE lists, through WebDataset's own cache, or without one if SIZE is 0; or "mosaic", MosaicML Streaming of
-SOURCE. DIR is what each fills, SIZE how much of it each may use. What the trainer saw is
+KIND is "window", a window of stager's, whose input is SOURCE, with WebDataset; "samples", the same with stager's own loader, where COMMAND
+is the daemon, which starts with the loop; "webdataset", shards of the URLs that the file SOURCE lists, through WebDataset's own cache, or
+without one if SIZE is 0; "mosaic", MosaicML Streaming of SOURCE; or "litdata", LitData's. DIR is what each fills, SIZE how much of it each may use. What the trainer saw is
 left in FILE, as JSON. The images are all those that SUM is made of: it is the sum of their checksums.
 """
 
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import zlib
@@ -19,7 +20,7 @@ import zlib
 import torch
 
 args = argparse.ArgumentParser()
-args.add_argument("kind", choices=["window", "webdataset", "mosaic"])
+args.add_argument("kind", choices=["window", "samples", "webdataset", "mosaic", "litdata"])
 args.add_argument("source")
 args.add_argument("directory")
 args.add_argument("--images", type=int, required=True)
@@ -27,9 +28,11 @@ args.add_argument("--sum", type=int, required=True)
 args.add_argument("--work", type=float, required=True)
 args.add_argument("--result", required=True)
 args.add_argument("--size", type=int, default=0)
+args.add_argument("--workers", type=int, default=4)
+args.add_argument("--daemon", nargs=argparse.REMAINDER)
 args = args.parse_args()
 
-BATCH, WORKERS = 32, 4
+BATCH = 32
 AHEAD = 256  # images that a worker of MosaicML Streaming gets before they are asked for, two shards of them
 
 
@@ -46,19 +49,23 @@ def pair(sample):
     return sample["jpg"], int(sample["cls"])
 
 
-def dataset():
-    if args.kind == "window":
-        import webdataset as wds
+def window():
+    import webdataset as wds
 
-        return wds.DataPipeline(Window(), wds.tarfile_to_samples(), wds.map(pair))
-    if args.kind == "webdataset":
-        import webdataset as wds
+    return wds.DataPipeline(Window(), wds.tarfile_to_samples(), wds.map(pair))
 
-        with open(args.source) as f:
-            urls = f.read().split()
-        cache = {"cache_dir": args.directory, "cache_size": args.size} if args.size else {}
-        os.makedirs(args.directory, exist_ok=True)
-        return wds.WebDataset(urls, shardshuffle=False, **cache).map(pair)
+
+def webdataset():
+    import webdataset as wds
+
+    with open(args.source) as f:
+        urls = f.read().split()
+    cache = {"cache_dir": args.directory, "cache_size": args.size} if args.size else {}
+    os.makedirs(args.directory, exist_ok=True)
+    return wds.WebDataset(urls, shardshuffle=False, **cache).map(pair)
+
+
+def mosaic():
     from streaming import StreamingDataset
 
     class Images(StreamingDataset):
@@ -71,6 +78,29 @@ def dataset():
         # for each other's answers (version 0.13.0).
         stream._downloader.clean_up()
     return images
+
+
+def litdata():
+    import litdata
+
+    class Images(litdata.StreamingDataset):
+        def __getitem__(self, at):
+            return pair(super().__getitem__(at))
+
+    return Images(args.source, cache_dir=args.directory, max_cache_size=args.size)
+
+
+def loader():
+    options = {"batch_size": BATCH, "num_workers": args.workers, "collate_fn": list}
+    if args.kind == "samples":
+        import stager
+
+        return stager.torch.loader(stager.torch.SampleDataset(args.source, decode=pair), **options)
+    if args.kind == "litdata":
+        from litdata import StreamingDataLoader
+
+        return StreamingDataLoader(litdata(), **options)
+    return torch.utils.data.DataLoader({"window": window, "webdataset": webdataset, "mosaic": mosaic}[args.kind](), **options)
 
 
 def watch(most, over):
@@ -89,10 +119,11 @@ def watch(most, over):
 
 most, over = [0], threading.Event()
 watcher = threading.Thread(target=watch, args=(most, over), daemon=True)
-loader = torch.utils.data.DataLoader(dataset(), batch_size=BATCH, num_workers=WORKERS, collate_fn=list)
+batches = loader()
 signal.alarm(120)  # who waits for ever is not measured
 began = asked = time.monotonic()
-batches = iter(loader)
+daemon = subprocess.Popen(args.daemon) if args.daemon else None
+batches = iter(batches)
 watcher.start()  # behind the fork of the workers
 first, waited, seen, total = 0.0, 0.0, 0, 0
 for batch in batches:
@@ -111,10 +142,13 @@ watcher.join()
 if (seen, total) != (args.images, args.sum):
     raise SystemExit(f"{seen} images came, of checksums {total}; want {args.images} of {args.sum}")
 result = {"images": seen, "seconds": ended - began, "first": first, "waited": waited, "onDisk": most[0]}
-if args.kind == "window":
+if args.kind in ("window", "samples"):
     from stager import status
 
     readers = [r for i in status()["inputs"] for r in i["window"]["readers"]]
     result["starved"] = sum(sum(r["waits"].values()) for r in readers)
 with open(args.result, "w") as f:
     json.dump(result, f)
+if daemon:
+    daemon.terminate()
+    daemon.wait()
