@@ -40,7 +40,7 @@ const (
 	windowSize        = 4 << 20
 	readersEach       = 3
 	volumeSize        = 48 << 20
-	stalls            = time.Minute // a node that makes no progress for so long has stopped
+	stalls            = 3 * time.Minute // a node that makes no progress for so long has stopped
 )
 
 // soak is a run.
