@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -143,7 +144,10 @@ func (f *feeder) killOne() error {
 	}
 	r.kill()
 	f.killed++
-	err = errors.Join(f.readLocked(r), os.Remove(r.record))
+	err = f.readLocked(r)
+	if failed := os.Remove(r.record); !errors.Is(failed, fs.ErrNotExist) { // it may have been killed before its first line
+		err = errors.Join(err, failed)
+	}
 	f.mu.Unlock()
 	f.count("readers killed")
 	return errors.Join(err, f.startReader(i))
