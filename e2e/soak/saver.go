@@ -33,7 +33,7 @@ type saver struct {
 func (s *soak) newSaver(n *node) *saver {
 	v := &saver{node: n, url: "s3://" + Bucket + "/" + n.name + "/", out: filepath.Join(n.dir, "out"), back: filepath.Join(n.Work, n.name+".back"), every: 1500 * time.Millisecond}
 	err := errors.Join(os.MkdirAll(v.out, 0o755), os.MkdirAll(v.back, 0o755), n.plan(fmt.Sprintf(`  outputs:
-  - {name: ckpt, path: %s, destination: %q, quietPeriod: 1h, keep: {last: 3, every: 100}, deadline: 2m, credentials: {secret: %s}}
+  - {name: ckpt, path: %s, destination: %q, quietPeriod: 1h, keep: {last: 3}, deadline: 2m, credentials: {secret: %s}}
 `, v.out, v.url, secret)))
 	if err != nil {
 		s.breach("%v", err)
