@@ -38,7 +38,7 @@ func loaders(ctx context.Context, lab *Lab) (rows []Row, note string, stop func(
 	}
 	end = append(end, way.Close)
 	peers := []string{"WebDataset, its cache", "MosaicML Streaming"}
-	if t.script("-c", "import litdata").Run() == nil {
+	if exec.CommandContext(ctx, t.python.Python, "-c", "import litdata").Run() == nil {
 		peers = append(peers, "LitData")
 	}
 	for _, at := range []struct{ name, address string }{{"near", address}, {"20 ms away", way.Address}} {

@@ -82,10 +82,14 @@ def mosaic():
 
 def litdata():
     import litdata
+    from litdata.streaming import downloader
+
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it connects by HTTPS alone (version 0.2.76)
 
     class Images(litdata.StreamingDataset):
         def __getitem__(self, at):
-            return pair(super().__getitem__(at))
+            jpg, label = pair(super().__getitem__(at))
+            return bytes(jpg), label  # a view of its buffer is not pickled
 
     return Images(args.source, cache_dir=args.directory, max_cache_size=args.size)
 
@@ -93,9 +97,10 @@ def litdata():
 def loader():
     options = {"batch_size": BATCH, "num_workers": args.workers, "collate_fn": list}
     if args.kind == "samples":
-        import stager
+        from stager.torch import SampleDataset
+        from stager.torch import loader as of
 
-        return stager.torch.loader(stager.torch.SampleDataset(args.source, decode=pair), **options)
+        return of(SampleDataset(args.source, decode=pair), **options)
     if args.kind == "litdata":
         from litdata import StreamingDataLoader
 
