@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 )
@@ -223,7 +225,7 @@ func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger
 		if c.structured() {
 			err = c.item(os.Stdout, p)
 		} else {
-			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, dir, state, p.Objects, size(p.Bytes))
+			_, err = fmt.Printf("%s %s: %s, %s, %s\n", word, dir, state, english.Plural(p.Objects, "object", ""), size(p.Bytes))
 		}
 		if err != nil {
 			return err

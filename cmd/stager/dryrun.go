@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/stager"
 	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
@@ -170,9 +172,4 @@ func regularFiles(path string) (n int, bytes int64, err error) {
 }
 
 // files formats a number of files.
-func files(n int) string {
-	if n == 1 {
-		return "1 file"
-	}
-	return fmt.Sprintf("%d files", n)
-}
+func files(n int) string { return english.Plural(n, "file", "") }

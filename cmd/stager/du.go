@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -44,10 +45,6 @@ func (c duCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.structured() {
 		return c.line(total)
 	}
-	what := "objects"
-	if total.Objects == 1 {
-		what = "object"
-	}
-	_, err = fmt.Printf("%s %s, %s (%d bytes)\n", humanize.Comma(int64(total.Objects)), what, humanize.IBytes(uint64(total.Bytes)), total.Bytes)
+	_, err = fmt.Printf("%s %s, %s (%d bytes)\n", humanize.Comma(int64(total.Objects)), english.PluralWord(total.Objects, "object", ""), humanize.IBytes(uint64(total.Bytes)), total.Bytes)
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/hubcache"
@@ -123,8 +125,8 @@ func (c prefetchCmd) rehearse(ctx context.Context, cfg download.Config) error {
 	if c.structured() {
 		return c.line(total)
 	}
-	_, err := fmt.Printf("would prefetch %d objects, %s, from %s to %s, without those that are there already\n",
-		total.Objects, size(total.Bytes), cfg.Store.Name(), printable(cfg.Dir))
+	_, err := fmt.Printf("would prefetch %s, %s, from %s to %s, without those that are there already\n",
+		english.Plural(total.Objects, "object", ""), size(total.Bytes), cfg.Store.Name(), printable(cfg.Dir))
 	return err
 }
 

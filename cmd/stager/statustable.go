@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
@@ -62,7 +63,7 @@ func printWindow(out io.Writer, s window.Status) {
 	}
 	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d redelivered%s\n", s.Delivered, s.Acknowledged, s.Redelivered, stayed)
 	if r := s.Report; r != nil {
-		fmt.Fprintf(out, "  epoch %d was\t%d shards\t%d redelivered, %d skipped; %s\n", r.Epoch+1, r.Shards, r.Redelivered, r.Skipped, r.Digest)
+		fmt.Fprintf(out, "  epoch %d was\t%s\t%d redelivered, %d skipped; %s\n", r.Epoch+1, english.Plural(r.Shards, "shard", ""), r.Redelivered, r.Skipped, r.Digest)
 	}
 	for _, r := range s.Readers {
 		var waits []string
@@ -104,7 +105,7 @@ func printOutput(out io.Writer, o checkpoint.Status) {
 		fmt.Fprintf(out, "  not complete\t%s\t%s\n", f.Name, f.Reason)
 	}
 	if o.Mirrored.Files > 0 {
-		fmt.Fprintf(out, "  mirrored\t%d files\t%s\n", o.Mirrored.Files, size(o.Mirrored.Bytes))
+		fmt.Fprintf(out, "  mirrored\t%s\t%s\n", english.Plural(int(o.Mirrored.Files), "file", ""), size(o.Mirrored.Bytes))
 	}
 	for _, f := range o.NotSaved {
 		fmt.Fprintf(out, "  cannot be saved\t%q\t%s\n", f.Name, f.Reason)

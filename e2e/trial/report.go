@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 )
 
 // Report is what the readers' records and the watcher say.
@@ -109,7 +110,7 @@ func (r *Report) Print(w io.Writer) error {
 	row("shards expected", r.Expected, "each once in every epoch, in each group of readers")
 	row("delivered", r.Delivered, "")
 	row("acknowledged", r.Acked, "")
-	row("delivered again", r.Redelivered, fmt.Sprintf("%d readers and %d times stager were killed", r.KilledReaders, r.KilledStager))
+	row("delivered again", r.Redelivered, fmt.Sprintf("killed: %s, and stager %s", english.Plural(r.KilledReaders, "reader", ""), english.Plural(r.KilledStager, "time", "")))
 	row("lost", r.Lost, "")
 	row("acknowledged twice", r.Twice, "")
 	row("wrong bytes", r.Wrong, "by SHA-256")

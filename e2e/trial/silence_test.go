@@ -61,12 +61,12 @@ var losses = []loss{
 	{
 		name: "the destination of a copy differs", args: []string{"copy", "URL/src/", "URL/to/"},
 		setup: func(q *quiet) { q.write("src/a", "x"); q.write("to/a", "yy") },
-		log:   []string{`1 objects exist at the destination and differ from the source, such as "a"; nothing was copied`}, code: 78,
+		log:   []string{`1 object at the destination differs from the source, such as "a"; nothing was copied`}, code: 78,
 	},
 	{
 		name: "a copy is not whole", args: []string{"copy", "--verify", "URL/src/", "URL/to/"},
 		setup: func(q *quiet) { q.write("src/a", "x"); q.write("src/b", "x"); q.write("to/a", "y") },
-		log:   []string{`"b" missing`, `"a" differs: its bytes`, "1 objects are missing and 1 differ"}, code: 76,
+		log:   []string{`"b" missing`, `"a" differs: its bytes`, "1 object is missing and 1 differs"}, code: 76,
 	},
 	{
 		name: "no checkpoint", args: []string{"restore", "URL/none/", "DIR/to"},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 )
 
@@ -57,7 +59,9 @@ func (l Layout) differs(recorded Layout) string {
 	case l.Source != recorded.Source:
 		return fmt.Sprintf("the source is %s here, but %s in the record", l.Source, recorded.Source)
 	case l.Objects != recorded.Objects:
-		return fmt.Sprintf("the source has changed: it has %d objects, and had %d", l.Objects, recorded.Objects)
+		return fmt.Sprintf("the source has changed: it has %s, and had %d", english.Plural(l.Objects, "object", ""), recorded.Objects)
+	case l.Objects == 1:
+		return "the source has changed: its object was replaced"
 	}
 	return fmt.Sprintf("the source has changed: some of its %d objects were replaced", l.Objects)
 }

@@ -162,7 +162,7 @@ func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 	if _, err := first.All(t.Context(), tally); backends.KindOf(err) != backends.Changed {
 		t.Errorf("a worker whose record was replaced: got %v, want kind changed", err)
 	}
-	d.refused(t, of(1, "x"), 0, "the source has changed: it has 1 objects, and had 2")
+	d.refused(t, of(1, "x"), 0, "the source has changed: it has 1 object, and had 2")
 }
 
 // The response to the first create is lost, so the record is this worker's own.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -186,7 +187,8 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 			fail(backends.NotExist, "", l.nothing())
 		case l.MaxBytes > 0 && total > l.MaxBytes:
 			fail(backends.Invalid, "", fmt.Errorf(
-				"%d objects with %d bytes are selected, but at most %d bytes are allowed; select fewer or raise the limit", mine, total, l.MaxBytes))
+				"%s with %d bytes %s selected, but at most %d bytes are allowed; select fewer or raise the limit",
+				english.Plural(mine, "object", ""), total, english.PluralWord(mine, "is", "are"), l.MaxBytes))
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/layout"
 	"github.com/stager-dev/stager/stager/plan"
@@ -183,8 +185,8 @@ func (r *run) list(ctx context.Context) error {
 	}
 	if differing > 0 {
 		return &backends.Error{Op: "copy", Store: r.summary.Destination, Kind: backends.Exist, Err: fmt.Errorf(
-			"%d objects exist at the destination and differ from the source, such as %s; nothing was copied: move them away, or replace them with --overwrite",
-			differing, strings.Join(differ, ", "))}
+			"%s at the destination %s from the source, such as %s; nothing was copied: move away what differs, or replace it with --overwrite",
+			english.Plural(differing, "object", ""), english.PluralWord(differing, "differs", "differ"), strings.Join(differ, ", "))}
 	}
 	return nil
 }

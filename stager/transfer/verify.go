@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 )
 
@@ -85,5 +87,5 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 		advice += " with --overwrite"
 	}
 	return r.summary, &backends.Error{Op: "verify", Store: r.summary.Destination, Kind: kind, Err: fmt.Errorf(
-		"the copy is incomplete: %d objects are missing and %d differ; %s", missing, wrong, advice)}
+		"the copy is incomplete: %s %s missing and %d %s; %s", english.Plural(missing, "object", ""), english.PluralWord(missing, "is", "are"), wrong, english.PluralWord(wrong, "differs", "differ"), advice)}
 }

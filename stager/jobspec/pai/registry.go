@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 )
 
 // registry is an image registry with its credentials.
@@ -17,7 +19,7 @@ const dockerHub = "https://index.docker.io/v1/"
 func (r *reader) registryFile(text []byte) []registry {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(text), "\r", "")), "\n")
 	if len(lines) != 3 || slices.Contains(lines, "") {
-		r.faultInFile("the authFile has %d lines; write three: registry, user, password", len(lines))
+		r.faultInFile("the authFile has %s; write three: registry, user, password", english.Plural(len(lines), "line", ""))
 		return nil
 	}
 	return []registry{{lines[0], lines[1], lines[2]}}
