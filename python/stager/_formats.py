@@ -1,4 +1,4 @@
-"""Samples of a shard by their index: tar archives, JSON lines, Parquet, directories and other files."""
+"""Samples of a shard by their index: tar archives, TFRecord, JSON lines, Parquet, directories and other files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import struct
 import tarfile
 from typing import Any, Callable
 
@@ -45,8 +46,8 @@ def _checked(path: str, call: Callable[..., Any], *args: Any, **options: Any) ->
 @checked
 def open_samples(path: str) -> Samples:
     """Opens a shard by the end of its name. A sample of a tar archive or a directory is what has one name before its first
-    dot, as WebDataset has it: {"__key__": "dogs/0007", "jpg": b"…", "cls": b"3"}. One of JSON lines or Parquet is a row. Any
-    other file is one sample."""
+    dot, as WebDataset has it: {"__key__": "dogs/0007", "jpg": b"…", "cls": b"3"}. One of JSON lines or Parquet is a row, one
+    of a TFRecord file the bytes of a record. Any other file is one sample."""
     name = os.path.basename(path).lower()
     if os.path.isdir(path):
         return _directory(path)
@@ -56,6 +57,8 @@ def open_samples(path: str) -> Samples:
         return _lines(path)
     if name.endswith(".parquet"):
         return _parquet(path)
+    if re.search(r"\.tfrecords?(-\d+-of-\d+)?$", name):
+        return _records(path)
     if name.endswith((".gz", ".tgz", ".zst", ".bz2", ".xz", ".zip", ".lz4")):
         raise FormatError(f"{path}: samples of a compressed file cannot be found by their index; store it uncompressed, or use ShardDataset")
     os.stat(path)  # a file that is missing is reported here
@@ -139,6 +142,53 @@ def _lines(path: str) -> Samples:
             raise FormatError(f"{path}: sample {i} is not JSON: {err}") from err
 
     return Samples(len(offsets), load, file.close)
+
+
+def _records(path: str) -> Samples:
+    """The records of a TFRecord file: length (8 bytes, little-endian), its checksum (4), data, its checksum (4). The checksums
+    of lengths prove the index; the data are those that stager has compared with the store's checksum.
+    https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details"""
+    file = open(path, "rb")  # noqa: SIM115 - closed with the samples
+    try:
+        records, at, size = [], 0, os.fstat(file.fileno()).st_size
+        while at < size:
+            file.seek(at)
+            head = file.read(12)
+            if len(head) < 12 or struct.unpack("<I", head[8:])[0] != _masked(head[:8]):
+                raise FormatError(f"{path} is damaged, or compressed, or not a TFRecord file: there is no record at byte {at}")
+            length = struct.unpack("<Q", head[:8])[0]
+            records.append((at + 12, length))
+            at += length + 16
+        if at != size:
+            raise FormatError(f"{path} is damaged: the record at byte {records[-1][0] - 12} ends behind the file")
+    except BaseException:
+        file.close()
+        raise
+
+    def load(i: int) -> bytes:
+        offset, length = records[i]
+        file.seek(offset)
+        return file.read(length)
+
+    return Samples(len(records), load, file.close)
+
+
+def _masked(data: bytes) -> int:
+    """The masked CRC-32C of a few bytes, as TFRecord has it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CASTAGNOLI[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _castagnoli(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CASTAGNOLI = [_castagnoli(byte) for byte in range(256)]
 
 
 def _parquet(path: str) -> Samples:

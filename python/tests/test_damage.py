@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gzip
 import importlib.util
 import io
 import json
@@ -23,6 +24,11 @@ from stager._formats import open_samples, open_webdataset
 from stager._streaming import litdata_config, open_litdata, open_mds
 
 WRITTEN = os.path.join(here, "testdata", "litdata-0.2.76")  # by its BinaryWriter, with pyarrow
+# by the TFRecordWriter of TensorFlow 2.21
+RECORDS = bytes.fromhex(
+    "0500000000000000eab2043e666972737455ff23e5000000000000000029039807d8ea82a20700000000000000bbd79f1161207468697264f3a4bd39"
+    ""
+)
 ROWS = [{"pixels": bytes([i]) * i, "label": i % 3, "number": i} for i in range(4)]
 PYARROW = importlib.util.find_spec("pyarrow") is not None
 
@@ -90,6 +96,17 @@ class Damage(unittest.TestCase):
     def test_json_lines(self):
         whole = b"".join(json.dumps({"a": n, "b": "ä"}).encode() + b"\n" for n in range(3))
         self.assertGreater(self.survives(open_samples, "a.jsonl", whole), 40)
+
+    def test_records(self):
+        self.assertGreater(self.survives(open_samples, "a.tfrecord", RECORDS), 60)
+        path = os.path.join(self.dir, "train.tfrecord-00003-of-00010")
+        with open(path, "wb") as file:
+            file.write(RECORDS)
+        self.assertEqual(self.read(open_samples, path), [b"first", b"", b"a third"])
+        with open(path, "wb") as file:
+            file.write(gzip.compress(RECORDS))
+        with self.assertRaisesRegex(stager.FormatError, "compressed, or not a TFRecord file: there is no record at byte 0"):
+            open_samples(path)
 
     def test_mds(self):
         names = ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.mds")
