@@ -30,11 +30,14 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 	return max(left, 0), newest.Complete.Add(within / 4 * 3)
 }
 
-// warnOverdueLocked warns once about a checkpoint that is still incomplete after twice the
-// interval between the last two.
-func (u *Uploader) warnOverdueLocked(name string, e *entry) {
+// warnOverdue warns once about a checkpoint that is still incomplete after twice the interval
+// between the last two.
+func (u *Uploader) warnOverdue(name string, e *entry) {
+	u.mu.Lock()
+	apart := u.results.apart
+	u.mu.Unlock()
 	age := time.Since(e.first)
-	if e.warned || u.results.apart <= 0 || age < 2*u.results.apart {
+	if e.warned || apart <= 0 || age < 2*apart {
 		return
 	}
 	e.warned = true

@@ -52,16 +52,19 @@ func (e *early) links() []local {
 	return slices.SortedFunc(maps.Values(e.linked), func(a, b local) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// holdEarlyLocked links the files of an incomplete checkpoint, whose entry is seen. It is only a
+// holdEarly links the files of an incomplete checkpoint, whose entry is seen. It is only a
 // precaution, so its failures are not errors.
-func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {
-	if u.explicit[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
+func (u *Uploader) holdEarly(t tree, name string, step int64, files []local, seen *entry) {
+	u.mu.Lock()
+	safe := u.explicit[name] || u.shipped[name].Fingerprint != ""
+	u.mu.Unlock()
+	if safe || len(files) == 0 || len(files) > mostLinks {
 		return
 	}
 	e := u.early[name]
 	if e != nil && e.removed != nil { // it is being rewritten
-		u.loseLocked(name, e.removed)
-		u.dropEarlyLocked(name)
+		u.lose(name, e.removed)
+		u.dropEarly(name)
 		e = nil
 	}
 	if e == nil {
@@ -98,7 +101,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		}
 		if err != nil {
 			u.log.Debug("cannot hold a file of an incomplete checkpoint", "checkpoint", name, "file", f.Path, "error", err)
-			u.dropEarlyLocked(name)
+			u.dropEarly(name)
 			return
 		}
 	}
@@ -143,9 +146,9 @@ func (u *Uploader) roomForEarly(size int64) bool {
 			}
 		}
 		if gone := u.early[oldest].removed; gone != nil {
-			u.loseLocked(oldest, gone)
+			u.lose(oldest, gone)
 		}
-		u.dropEarlyLocked(oldest)
+		u.dropEarly(oldest)
 	}
 	for _, e := range u.early {
 		size += totalSize(slices.Collect(maps.Values(e.linked)))
@@ -154,7 +157,7 @@ func (u *Uploader) roomForEarly(size int64) bool {
 	return err == nil && size <= free/100*int64(u.cfg.Hold.Percent)
 }
 
-func (u *Uploader) dropEarlyLocked(name string) {
+func (u *Uploader) dropEarly(name string) {
 	if e := u.early[name]; e != nil {
 		delete(u.early, name)
 		if err := u.root.RemoveAll(e.dir()); err != nil {
@@ -207,17 +210,18 @@ func (u *Uploader) removedLocked(names map[string]int64) map[string]*entry {
 // rescue takes over the checkpoints that the trainer has removed, if they are held and their save
 // had ended. It reports the others as lost.
 func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gone map[string]*entry) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(u.early)) {
-		e, seen := u.early[name], u.seen[name]
+		e := u.early[name]
+		u.mu.Lock()
+		seen := u.seen[name]
+		u.mu.Unlock()
 		_, there := names[name]
 		begun := there && !later[e.snap.Step].IsZero() || !there && higher(names, e.snap.Step)
 		switch {
 		case there && seen == nil: // it was complete, or cannot be read for now
 		case there && seen.word != "removed":
 			continue
-		case u.rescueForScanLocked(e), begun && u.rescueLocked(e, nil):
+		case u.rescueForScan(e), begun && u.rescueEarly(e, nil):
 			delete(u.early, name)
 			delete(gone, name)
 			continue
@@ -227,16 +231,16 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 			if gone[name] == nil {
 				gone[name] = cmp.Or(e.removed, &entry{step: e.snap.Step, since: e.since, reason: "it was removed"})
 			}
-			if u.awaitedLocked(e) {
+			if u.awaited(e) {
 				e.removed = gone[name]
 				delete(gone, name)
 				continue
 			}
 		}
-		u.dropEarlyLocked(name)
+		u.dropEarly(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		u.loseLocked(name, gone[name])
+		u.lose(name, gone[name])
 	}
 }
 
@@ -249,9 +253,9 @@ func higher(names map[string]int64, step int64) bool {
 	return false
 }
 
-// rescueLocked makes a snapshot of the held files of a removed checkpoint if they are complete.
+// rescueEarly makes a snapshot of the held files of a removed checkpoint if they are complete.
 // of is the scan of several nodes that waits for it, or nil.
-func (u *Uploader) rescueLocked(e *early, of *scan) bool {
+func (u *Uploader) rescueEarly(e *early, of *scan) bool {
 	name := e.snap.Name
 	root, err := u.root.OpenRoot(e.dir() + "/" + dataDir)
 	if err != nil {
@@ -271,7 +275,10 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	v.Other, _ = u.expects(of)
 	j := detect.Judge(v, &u.detection.shapes, u.cfg.QuietPeriod)
 	busy, _, err := t.writers(files)
-	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
+	u.mu.Lock()
+	held := u.snaps[e.snap.Step] != nil
+	u.mu.Unlock()
+	if !j.Complete() || err != nil || busy != "" || held {
 		u.log.Debug("the files held of a removed checkpoint are incomplete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
@@ -291,11 +298,14 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	snap.Complete, snap.Files, snap.print = e.changed.UTC(), files, fingerprint(files)
 	snap.Evidence, snap.Provisional, snap.written = j.Word, !j.Final(), writtenAt(t.root, files)
 	snap.Cursors = u.positions.of(name)
-	if u.shipped[name].Fingerprint == snap.print {
-		return false
-	}
-	if u.member != nil {
+	u.mu.Lock()
+	saved := u.shipped[name].Fingerprint == snap.print
+	if !saved && u.member != nil {
 		u.member.adoptLocked(snap, &entry{view: snap.View}, signOf(v, j))
+	}
+	u.mu.Unlock()
+	if saved {
+		return false
 	}
 	began := time.Now()
 	err = u.snapshots.adopt(snap, e.dir())
@@ -306,6 +316,15 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	}
 	u.log.Info("a checkpoint was removed after a later one had begun, and is saved from what was held", "step", snap.Step, "checkpoint", name,
 		"files", len(files), "bytes", totalSize(files), "evidence", snap.Evidence, "provisional", snap.Provisional)
+	u.noting.Lock()
+	u.noteIDs(snap.ID)
+	u.mu.Lock()
 	u.holdLocked(snap)
+	if of != nil {
+		of.fresh, of.early = true, true
+	}
+	u.mu.Unlock()
+	u.noting.Unlock()
+	u.warnOfUnknownPositions(snap)
 	return true
 }

@@ -1,6 +1,9 @@
 package checkpoint
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
@@ -8,26 +11,33 @@ import (
 // another node announces later: that node has the file that is written after all ranks. The
 // checkpoint stays held until a later save is announced.
 
-// rescueForScanLocked makes a snapshot of a held, removed checkpoint if a save waits for this
+// rescueForScan makes a snapshot of a held, removed checkpoint if a save waits for this
 // node's files of it.
-func (u *Uploader) rescueForScanLocked(e *early) bool {
+func (u *Uploader) rescueForScan(e *early) bool {
 	s := u.scanOf(e.snap.Step)
-	if s == nil || !u.member.belongsLocked(e.snap, s.save) || !u.rescueLocked(e, s) {
+	if s == nil {
 		return false
 	}
-	s.fresh, s.early = true, true
-	return true
+	u.mu.Lock()
+	belongs := u.member.belongsLocked(e.snap, s.save)
+	u.mu.Unlock()
+	return belongs && u.rescueEarly(e, s)
 }
 
-// awaitedLocked reports whether another node may still announce the save of a checkpoint that the
+// awaited reports whether another node may still announce the save of a checkpoint that the
 // trainer has removed here.
-func (u *Uploader) awaitedLocked(e *early) bool {
-	return u.member != nil && u.member.mayAnnounce(e.snap)
+func (u *Uploader) awaited(e *early) bool {
+	if u.member == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.member.mayAnnounceLocked(e.snap)
 }
 
-// mayAnnounce reports whether a save of these files is open or may still be announced. It may be
+// mayAnnounceLocked reports whether a save of these files is open or may still be announced. It may be
 // if their view is the current one and nothing later was announced in it.
-func (m *member) mayAnnounce(snap *snapshot) bool {
+func (m *member) mayAnnounceLocked(snap *snapshot) bool {
 	if snap.View == beforeRun || m.is(memberFenced) {
 		return false
 	}
@@ -65,12 +75,27 @@ func removedPart(v detect.View, j detect.Judgement, of *scan) detect.Judgement {
 
 // awaits reports whether this node holds a removed checkpoint that another node may announce.
 func (u *Uploader) awaits() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	u.directory.Lock()
+	defer u.directory.Unlock()
 	for _, e := range u.early {
-		if e.removed != nil && u.awaitedLocked(e) {
+		if e.removed != nil && u.awaited(e) {
 			return true
 		}
 	}
 	return false
+}
+
+// loseRemoved reports the removed checkpoints that no other node has announced.
+func (u *Uploader) loseRemoved() {
+	if u.member == nil {
+		return
+	}
+	u.directory.Lock()
+	defer u.directory.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(u.early)) {
+		if e := u.early[name]; e.removed != nil {
+			u.lose(name, e.removed)
+			u.dropEarly(name)
+		}
+	}
 }

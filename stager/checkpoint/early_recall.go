@@ -129,12 +129,12 @@ func (e *early) trail() *trail {
 	return t
 }
 
-// disownEarlyLocked drops early snapshots of views that former reports, as no save waits for
+// disownEarly drops early snapshots of views that former reports, as no save waits for
 // them.
-func (u *Uploader) disownEarlyLocked(former func(view string) bool) {
+func (u *Uploader) disownEarly(former func(view string) bool) {
 	for _, name := range slices.Sorted(maps.Keys(u.early)) {
 		if former(u.early[name].snap.View) {
-			u.dropEarlyLocked(name)
+			u.dropEarly(name)
 		}
 	}
 }

@@ -52,6 +52,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	}
 	u.directory.Lock()
 	defer u.directory.Unlock()
+	defer u.settle()
 	t, err := openTree(u.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "there is no such file or directory")
@@ -98,6 +99,32 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	step := Step{r.Step, name, len(files), totalSize(files)}
 	state := fingerprint(files)
 
+	if known, err := u.accept(r, name, state); err != nil {
+		return Step{}, err
+	} else if known {
+		return step, nil
+	}
+	snap := &snapshot{
+		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
+		Cursors: cursors, Committed: true, Files: files, print: state, Evidence: commitEvidence,
+		written: writtenAt(t.root, files),
+	}
+	if err := u.holdCommitted(snap, t, r.sign()); err != nil {
+		return Step{}, err
+	}
+	logOmitted(u.log, nil, t.contentless())
+	u.warnOfUnknownPositions(snap)
+	u.dropEarly(name)
+	if u.member != nil {
+		u.scanAgain()
+	}
+	u.wakeSender()
+	return step, nil
+}
+
+// accept records that Commit was called. It reports whether this state of the step is held or saved
+// already. The error has kind Exist while another state is being uploaded.
+func (u *Uploader) accept(r CommitRequest, name, state string) (known bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.explicit[name] = true
@@ -112,37 +139,39 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 			u.member.signedLocked(held)
 		}
 		u.wakeSender()
-		return step, nil
+		return true, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "" && (!done.Provisional || u.member != nil && done.Sign >= r.sign()):
-		return step, nil // nothing more is known than when it was saved
+		return true, nil // nothing more is known than when it was saved
 	case held != nil && u.sending.sends(held):
-		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
+		return false, backends.Errorf(backends.Exist, "commit", r.Path,
+			"step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
-	snap := &snapshot{
-		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
-		Cursors: cursors, Committed: true, Files: files, print: state, Evidence: commitEvidence,
-		written: writtenAt(t.root, files),
-	}
+	return false, nil
+}
+
+// holdCommitted holds a checkpoint that the trainer said is complete. sign is what it said at least.
+func (u *Uploader) holdCommitted(snap *snapshot, t tree, sign group.Sign) error {
+	e := entry{step: snap.Step}
 	if u.member != nil {
-		e := &entry{step: r.Step}
-		u.labelLocked(e, u.seen[name], t, files)
+		u.mu.Lock()
+		before := u.seen[snap.Name]
+		u.mu.Unlock()
+		u.label(&e, before, t, snap.Files)
 		if e.view == beforeRun { // the caller knows which save it belongs to
 			e.view = u.member.at(time.Now())
 		}
-		u.member.adoptLocked(snap, e, max(r.sign(), u.saidSign(t, name, files)))
+		sign = max(sign, u.saidSign(t, snap.Name, snap.Files))
 	}
-	_, err = u.acquireLocked(snap)
-	if err != nil {
-		return Step{}, err
-	}
-	logOmitted(u.log, nil, t.contentless())
-	delete(u.seen, name)
-	u.dropEarlyLocked(name)
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.member != nil {
-		u.scanAgain()
+		u.member.adoptLocked(snap, &e, sign)
 	}
-	u.wakeSender()
-	return step, nil
+	if err := u.acquireLocked(snap); err != nil {
+		return err
+	}
+	delete(u.seen, snap.Name)
+	return nil
 }
 
 // sign returns what the request proves at least, with several nodes.

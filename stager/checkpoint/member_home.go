@@ -62,9 +62,7 @@ func (m *member) readHome() error {
 	h, fresh, err := m.u.readHome(func(h home) bool { return h.Pod == m.u.cfg.Pod && (h.Nodes == m.count || h.Nodes == 0) })
 	m.home = h
 	if err == nil && fresh {
-		m.u.mu.Lock()
-		m.u.disownLocked(func(view string) bool { return view == "" })
-		m.u.mu.Unlock()
+		m.u.disown(func(view string) bool { return view == "" })
 	}
 	return err
 }
@@ -90,15 +88,21 @@ func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error)
 	return h, fresh, u.writeHome(h)
 }
 
-// disownLocked marks what is held under some views as older than this run. It then never becomes
+// disown marks what is held under some views as older than this run. It then never becomes
 // part of a save of this run.
-func (u *Uploader) disownLocked(former func(view string) bool) {
-	u.disownEarlyLocked(former)
+func (u *Uploader) disown(former func(view string) bool) {
+	u.disownEarly(former)
+	u.mu.Lock()
+	var marked []*snapshot
 	for _, snap := range u.snaps {
 		if former(snap.View) {
 			snap.View = beforeRun
-			u.snapshots.rewrite(snap)
+			marked = append(marked, snap)
 		}
+	}
+	u.mu.Unlock()
+	for _, snap := range marked {
+		u.snapshots.rewrite(snap)
 	}
 }
 
@@ -111,9 +115,10 @@ func (u *Uploader) startAlone() error {
 		return err
 	}
 	u.since = h.Since
+	u.disown(func(view string) bool { return view != "" })
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.disownLocked(func(view string) bool { return view != "" })
 	for _, snap := range u.snaps {
 		if snap.View == beforeRun {
 			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Committed, true)

@@ -40,6 +40,7 @@ func (m *member) lost(r group.Report) {
 			abandoned = now()
 		}
 	}
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if snap := m.heldLocked(l); known && snap != nil {

@@ -74,6 +74,7 @@ func (m *member) is(s memberState) bool {
 // giveUpAll gives up everything that is held and not announced.
 func (m *member) giveUpAll(why string) {
 	u := m.u
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, snap := range u.snaps {
@@ -176,6 +177,7 @@ func (m *member) saveOf(r group.Report) (l group.Local, ok bool) {
 // members have changed.
 func (m *member) skipped(r group.Report) {
 	u := m.u
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	snap := m.heldLocked(r.Local)
@@ -190,8 +192,7 @@ func (m *member) skipped(r group.Report) {
 		return
 	}
 	u.log.Info("all nodes save a later checkpoint, so this one is not uploaded", "step", snap.Step)
-	u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
-	u.rememberLocked()
+	u.rememberLocked(snap.Name, shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete})
 	u.leaveLocked(snap)
 }
 
@@ -216,13 +217,13 @@ func (m *member) safe(r group.Report) {
 		u.results.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
-		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: r.Provisional, Sign: snap.sign()}
+		u.rememberLocked(snap.Name, shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete, Provisional: r.Provisional, Sign: snap.sign()})
 		u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(totalSize(snap.Files)))
-		u.rememberLocked()
 		u.leaveLocked(snap)
 	}
 	u.notifyLocked()
 	u.mu.Unlock()
+	u.settle()
 	if u.cfg.Node == 0 {
 		m.work.Go(func() { m.tidy(dir) })
 	}
@@ -241,11 +242,11 @@ func (m *member) removed(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
 	u.log.Info("a later checkpoint is committed, and this one is no longer at the destination", "step", r.Step)
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if snap := m.heldLocked(l); known && snap != nil {
-		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
-		u.rememberLocked()
+		u.rememberLocked(snap.Name, shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete})
 		u.leaveLocked(snap)
 	}
 	u.notifyLocked()

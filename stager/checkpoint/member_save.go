@@ -46,15 +46,26 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 		}
 	}()
 	for wait := scanPause; ; wait = min(2*wait, longestPause) {
-		if err := m.u.scan(false); err != nil {
+		if e, err := m.scanOnce(s); err != nil {
 			_ = m.u.note(err)
-		} else if e := m.scanned(s); e.Outcome != 0 {
+		} else if e.Outcome != 0 {
 			return e
 		}
 		if pause(ctx, wait) != nil {
 			return group.Event{Outcome: group.Unavailable}
 		}
 	}
+}
+
+// scanOnce scans the directory, and returns the result before another scan begins: in the middle of one,
+// a checkpoint may be neither seen nor held.
+func (m *member) scanOnce(s *scan) (group.Event, error) {
+	m.u.directory.Lock()
+	defer m.u.directory.Unlock()
+	if err := m.u.scanDirectory(false); err != nil {
+		return group.Event{}, err
+	}
+	return m.scanned(s), nil
 }
 
 // scanned returns the result of a scan. An event without an Outcome means that there is none yet.

@@ -20,9 +20,9 @@ func restoredCopy(t tree, files []local) bool {
 	return err == nil && newerThan(files, info.ModTime()) == ""
 }
 
-// labelLocked sets the view of a checkpoint that is seen for the first time: that of this node
+// label sets the view of a checkpoint that is seen for the first time: that of this node
 // when its first file appeared. before is the earlier entry of the same name.
-func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
+func (u *Uploader) label(e *entry, before *entry, t tree, files []local) {
 	m := u.member
 	if m == nil {
 		if newest, some := newestOf(files); some && newest.Before(u.since) {

@@ -26,12 +26,20 @@ func (u *Uploader) missLocked(label, name, reason string) {
 	u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output, label).Inc()
 }
 
-// loseLocked reports a checkpoint that was removed before it was complete and is not held.
-func (u *Uploader) loseLocked(name string, e *entry) {
-	if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
+// lose reports a checkpoint that was removed before it was complete and is not held.
+func (u *Uploader) lose(name string, e *entry) {
+	if e.step < 0 || e.view == beforeRun || present(u.root, name) {
 		return
 	}
-	u.missLocked(missedRemoved, name, e.reason)
+	u.mu.Lock()
+	saved := u.shipped[name].Dir != "" || u.snaps[e.step] != nil
+	if !saved {
+		u.missLocked(missedRemoved, name, e.reason)
+	}
+	u.mu.Unlock()
+	if saved {
+		return
+	}
 	u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
 		"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
 }
@@ -76,13 +84,14 @@ func (u *Uploader) departed(name string) {
 	delete(u.halfWritten, name)
 }
 
-// vanishedLocked reports checkpoints that were removed between the last two scans, before a scan
+// vanished reports checkpoints that were removed between the last two scans, before a scan
 // found them or under their temporary names. u.halfWritten has the temporary names of the previous
 // scan; names and half have what the current scan found.
-func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) {
+func (u *Uploader) vanished(names map[string]int64, half map[string]bool) {
 	if u.member != nil {
 		return
 	}
+	u.mu.Lock()
 	for name := range u.halfWritten {
 		final, _ := finalName(name)
 		step, ok := stepOf(final, false)
@@ -97,21 +106,38 @@ func (u *Uploader) vanishedLocked(names map[string]int64, half map[string]bool) 
 		final, _ := finalName(name)
 		delete(u.appeared, final) // a later scan finds it under either name
 	}
-	for _, name := range slices.Sorted(maps.Keys(u.appeared)) {
-		a := u.appeared[name]
+	appeared := maps.Clone(u.appeared)
+	u.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(appeared)) {
+		a := appeared[name]
 		_, listed := names[name]
-		if !listed && !a.again && (present(u.root, name) || present(u.root, a.entry)) {
-			a.again = true
-			u.appeared[name] = a
-			continue
-		}
-		delete(u.appeared, name)
-		// One that is listed and not seen is held or saved, or was removed after it was listed.
-		_, saved := u.own.saved[a.step]
-		if !saved && u.seen[name] == nil && !u.heldLocked(name) && u.shipped[name].Fingerprint == "" {
-			u.loseLocked(name, &entry{step: a.step, since: a.since, reason: a.reason})
+		there := !listed && !a.again && (present(u.root, name) || present(u.root, a.entry))
+		if e := u.vanishedOne(name, a, there); e != nil {
+			u.lose(name, e)
 		}
 	}
+}
+
+// vanishedOne returns the entry of a name that appeared, if that is gone and was not saved. there
+// reports that a later scan finds it.
+func (u *Uploader) vanishedOne(name string, a newName, there bool) *entry {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.appeared[name] != a {
+		return nil // it was renamed meanwhile
+	}
+	if there {
+		a.again = true
+		u.appeared[name] = a
+		return nil
+	}
+	delete(u.appeared, name)
+	// One that is listed and not seen is held or saved, or was removed after it was listed.
+	_, saved := u.own.saved[a.step]
+	if saved || u.seen[name] != nil || u.heldLocked(name) || u.shipped[name].Fingerprint != "" {
+		return nil
+	}
+	return &entry{step: a.step, since: a.since, reason: a.reason}
 }
 
 // heldLocked reports whether there is a snapshot of the checkpoint with this name.

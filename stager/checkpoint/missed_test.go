@@ -100,9 +100,7 @@ func TestMissedCheckpointIsNamedOnceWithItsReason(t *testing.T) {
 		}, label: missedRemoved, why: "before a scan found it"},
 		"removed after a scan that began before it": {do: func(h *hurry) {
 			h.appears("step-1", torn)
-			h.u.mu.Lock()
-			h.u.vanishedLocked(nil, nil)
-			h.u.mu.Unlock()
+			h.u.vanished(nil, nil)
 			removeAll(h.t, h.dir, "step-1")
 		}, label: missedRemoved, why: "before a scan found it"},
 		"removed after it was listed and before it was read": {do: func(h *hurry) {
@@ -131,9 +129,7 @@ func TestMissedCheckpointIsNamedOnceWithItsReason(t *testing.T) {
 		// A save of Orbax was reported as removed: its temporary directory had appeared while a scan ran.
 		"under its temporary name after a scan that began before it": {do: func(h *hurry) {
 			h.appears("tmp-step-1", torn)
-			h.u.mu.Lock()
-			h.u.vanishedLocked(nil, nil)
-			h.u.mu.Unlock()
+			h.u.vanished(nil, nil)
 			if err := os.Rename(filepath.Join(h.dir, "tmp-step-1"), filepath.Join(h.dir, "step-1")); err != nil {
 				h.t.Fatal(err)
 			}
@@ -142,9 +138,7 @@ func TestMissedCheckpointIsNamedOnceWithItsReason(t *testing.T) {
 		}},
 		"removed under its temporary name after a scan that began before it": {do: func(h *hurry) {
 			h.appears("tmp-step-1", torn)
-			h.u.mu.Lock()
-			h.u.vanishedLocked(nil, nil)
-			h.u.mu.Unlock()
+			h.u.vanished(nil, nil)
 			removeAll(h.t, h.dir, "tmp-step-1")
 		}, label: missedRemoved, why: "before a scan found it"},
 		"removed before it is complete": {do: func(h *hurry) {

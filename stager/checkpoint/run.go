@@ -298,6 +298,7 @@ func (u *Uploader) unsettled() (pause time.Duration) {
 
 // unsaved returns the error of Drain: the cause of an interruption, and what is not in the store.
 func (u *Uploader) unsaved(cut error, final bool) error {
+	u.loseRemoved()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var errs []error
@@ -327,12 +328,6 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
 		u.log.Warn("not saved, because it is not a complete checkpoint", "name", name, "reason", halfWritten)
-	}
-	for _, name := range slices.Sorted(maps.Keys(u.early)) {
-		if e := u.early[name]; e.removed != nil {
-			u.loseLocked(name, e.removed)
-			u.dropEarlyLocked(name)
-		}
 	}
 	if final {
 		logOmitted(u.log, nil, u.plain.withoutContent())

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -43,6 +41,11 @@ type entry struct {
 func (u *Uploader) scan(ended bool) error {
 	u.directory.Lock()
 	defer u.directory.Unlock()
+	return u.scanDirectory(ended)
+}
+
+// scanDirectory is scan. The caller holds directory.
+func (u *Uploader) scanDirectory(ended bool) error {
 	began := time.Now()
 	u.holding.Store(0)
 	if err := errors.Join(u.restoreMode(private), u.restoreMode(snapshotsName)); err != nil {
@@ -68,9 +71,9 @@ func (u *Uploader) scan(ended bool) error {
 	was := u.listings.temporary
 	u.listings.temporary = temporary
 	gone := u.removedLocked(names)
-	u.detection.forget(names)
-	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
+	u.detection.forget(names)
+	u.forgetShipped()
 	later := u.laterOnes(names, unfinished)
 	for _, name := range bySteps(names) {
 		u.evaluate(name, names[name], scanContext{
@@ -88,14 +91,17 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.supersedeLocked()
 	said := maps.Clone(u.explicit)
+	u.mu.Unlock()
 	half := make(map[string]bool)
 	if u.cfg.Mode == ModeCheckpoint {
 		half = halfWrittenOnes(entries)
 	}
-	u.vanishedLocked(names, half)
+	u.vanished(names, half)
+	u.mu.Lock()
 	u.halfWritten = half
 	u.listings.ended = u.listings.begun
 	u.mu.Unlock()
+	u.settle()
 	tree, err := plainWalk(u.root, false, func(p string) bool {
 		_, checkpoint := names[p]
 		of, grouped := groupOf(p)
@@ -107,6 +113,23 @@ func (u *Uploader) scan(ended bool) error {
 	}
 	u.plain.note(tree)
 	return nil
+}
+
+// forgetShipped forgets what was uploaded under names that no longer exist.
+func (u *Uploader) forgetShipped() {
+	u.mu.Lock()
+	shipped := maps.Clone(u.shipped)
+	u.mu.Unlock()
+	for name, was := range shipped {
+		if present(u.root, name) {
+			continue
+		}
+		u.mu.Lock()
+		if u.shipped[name] == was {
+			delete(u.shipped, name)
+		}
+		u.mu.Unlock()
+	}
 }
 
 // candidates returns the entries whose names are those of checkpoints, and their steps. A
@@ -185,187 +208,6 @@ func halfWrittenOnes(entries []fs.DirEntry) map[string]bool {
 	return half
 }
 
-// scanContext is what evaluate needs besides the checkpoint itself.
-type scanContext struct {
-	unfinished string          // an existing temporary name of the checkpoint
-	temporary  map[uint64]bool // inodes that had temporary names during the last scan
-	ended      bool            // as for scan
-	before     time.Time       // begin of the previous scan; zero: this is the first
-	later      time.Time       // last change of the newest checkpoint of a higher step; zero: none
-
-	marked bool          // it contains a valid marker
-	other  bool          // do not require framework signs: another node has them
-	quiet  time.Duration // quiet period
-}
-
-// evaluate takes a snapshot of a checkpoint if it is complete, and otherwise records why not.
-func (u *Uploader) evaluate(name string, step int64, at scanContext) {
-	t, err := openTree(u.root, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	err = explain(u.root, name, err)
-	var files []local
-	var marker fs.FileInfo
-	if err == nil {
-		defer t.close()
-		files, marker, err = t.files()
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return // it is being removed or rearranged
-	}
-	auto := step == autoStep
-	if auto {
-		step = writtenStep(files)
-	}
-	if errors.Is(err, errChanged) {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.seen[name] = &entry{step: step, since: time.Now(), reason: "files in it come or go"}
-		return
-	}
-	var mark mark
-	if err == nil && marker != nil {
-		mark, err = readMark(t.root, step)
-		step = mark.Step
-	}
-	state := fingerprint(files)
-
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	e := u.seen[name]
-	if e == nil || e.print != state || e.step != step {
-		before := e
-		now := time.Now()
-		e = &entry{
-			step: step, print: state, since: now, first: now, changed: lastChange(files, at.before, now),
-			renamed: u.hasInode(name, at.temporary),
-		}
-		if before != nil && !before.first.IsZero() {
-			e.first, e.warned = before.first, before.warned
-		}
-		if err == nil {
-			u.labelLocked(e, before, t, files)
-		}
-		u.seen[name] = e
-	}
-	e.renamed = u.renames.take(name) || e.renamed
-	held, scan := u.snaps[step], u.scanOf(step)
-	// A subset of the held files means that the trainer is removing the checkpoint.
-	if held != nil && err == nil && within(files, held.Files) {
-		if scan != nil {
-			scan.fresh = true
-		}
-		delete(u.seen, name)
-		return
-	}
-	if e.view == beforeRun || scan == nil && (u.shipped[name].Fingerprint == state || u.failed[name].print == state) {
-		delete(u.seen, name)
-		return
-	}
-	e.reason, e.word, e.refused, e.fault, e.wait, e.late = "", "", true, false, 0, ""
-	switch {
-	case err != nil:
-		e.reason, e.fault = err.Error(), true
-	case len(files) == 0:
-		e.reason, e.refused = "it is empty", time.Since(e.since) >= u.cfg.QuietPeriod
-	case marker != nil && t.changedAfter(changeTime(marker)):
-		e.reason = fmt.Sprintf("something was added to it or removed from it after its %s: write the marker last", markerName)
-	case marker != nil && newerThan(files, marker.ModTime()) != "":
-		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
-	case scan != nil && scan.job && newerThan(files, scan.began) != "":
-		e.late = newerThan(files, scan.began)
-		e.reason, e.refused = e.late+" was written after the checkpoint was complete", false
-	}
-	if e.reason != "" {
-		return
-	}
-	at.marked = marker != nil
-	at.other, at.quiet = u.expects(scan)
-	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
-	if ok && judgement.Final() && u.member != nil {
-		u.member.sawLocked(e, step, state, files)
-	}
-	switch {
-	case !ok:
-		if !auto { // a file that is overwritten in place would change under a link
-			began := time.Now()
-			u.holdEarlyLocked(t, name, step, files, e)
-			u.holding.Add(int64(time.Since(began)))
-		}
-		u.warnOverdueLocked(name, e)
-		return
-	case held != nil && u.sending.sends(held):
-		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
-		return
-	}
-	judgement = scan.confirm(judgement)
-	snap := &snapshot{
-		Step: step, Name: name, Complete: e.completeAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-		Cursors: mark.at(u.reached(u.positions.of(name), mark.SamplesSeen)), Files: files, print: state,
-		Evidence: judgement.Word, Provisional: !judgement.Final(), written: writtenAt(t.root, files),
-	}
-	if u.member != nil {
-		u.member.adoptLocked(snap, e, signOf(view, judgement))
-	}
-	if _, err := u.acquireLocked(snap); err != nil {
-		e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
-		return
-	}
-	logOmitted(u.log, nil, t.contentless())
-	u.detection.advise(name, step, judgement)
-	if scan != nil {
-		scan.fresh = true
-	}
-	delete(u.seen, name)
-	u.dropEarlyLocked(name)
-}
-
-// evaluateLocked decides whether a checkpoint is complete. It records the reason in e if not.
-func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, at scanContext) (v detect.View, j detect.Judgement, ok bool) {
-	v, err := u.detection.weigh(t, name, files)
-	if err == nil {
-		v.Mark, v.Marked, v.Renamed, v.Quiet, v.Ended = at.unfinished, at.marked, e.renamed, time.Since(e.since), at.ended
-		v.Draining, v.Other, v.Next = u.ending.Load(), at.other, newerThan(files, at.later) == "" && !at.later.IsZero()
-		j, err = u.detection.judgeView(t, &v, at.quiet)
-	}
-	if err == nil && !j.Complete() && u.detection.learn(v, j) { // it may be the second checkpoint of a new shape
-		j, err = u.detection.judgeView(t, &v, at.quiet)
-	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
-		e.reason, e.refused = "files in it come or go", false
-		return v, j, false
-	}
-	if err != nil {
-		e.reason, e.fault = err.Error(), true
-		return v, j, false
-	}
-	if !j.Complete() {
-		e.word = j.Word
-		e.reason, e.fault, e.refused, e.wait = j.Reason, j.Unsure, j.Kind == detect.Denied || j.Wait == 0, j.Wait
-		return v, j, false
-	}
-	busy, blind, err := t.writers(files)
-	u.blind = u.blind || blind
-	switch {
-	case err != nil:
-		e.reason, e.fault = err.Error(), true
-	case busy != "":
-		e.since, e.reason, e.refused, e.wait = time.Now(), busy+" is open for writing", false, openRetry<<min(e.opened, 10)
-		e.opened++
-	default:
-		u.detection.learn(v, j)
-		return v, j, true
-	}
-	return v, j, false
-}
-
-// hasInode reports whether the entry with this name has one of the inodes.
-func (u *Uploader) hasInode(name string, inodes map[uint64]bool) bool {
-	info, err := u.root.Lstat(name)
-	return err == nil && inodes[inode(info)]
-}
-
 func newerThan(files []local, at time.Time) string {
 	for _, f := range files {
 		if f.MTime > at.UnixNano() {
@@ -428,29 +270,34 @@ func readMark(root *os.Root, step int64) (mark, error) {
 
 // acquireLocked creates the snapshot of a checkpoint and replaces an older snapshot of it.
 //
-// It releases the lock during copies, which take time. The caller holds directory, so no other
-// snapshot is taken meanwhile.
-func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
-	snap.early = u.earlyLinks(snap.Name)
+// It releases mu while it writes to the disk. The caller holds directory, so no other snapshot is
+// taken meanwhile.
+func (u *Uploader) acquireLocked(snap *snapshot) error {
 	u.mu.Unlock()
+	snap.early = u.earlyLinks(snap.Name)
 	began := time.Now()
 	err := u.snapshots.take(snap)
 	u.holding.Add(int64(time.Since(began)))
+	if err == nil {
+		u.noting.Lock()
+		defer u.noting.Unlock()
+		u.noteIDs(snap.ID)
+	}
 	u.mu.Lock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if held := u.snaps[snap.Step]; held != nil && u.sending.sends(held) {
-		u.snapshots.drop(snap)
-		return nil, fmt.Errorf("step %d is being saved with other content: try again when it is saved", snap.Step)
+		u.dropped = append(u.dropped, snap)
+		return fmt.Errorf("step %d is being saved with other content: try again when it is saved", snap.Step)
 	} else if held != nil {
 		u.log.Info("a checkpoint was written again before it was uploaded, and its last state is saved", "step", snap.Step, "checkpoint", snap.Name)
-		u.snapshots.drop(held)
+		u.dropped = append(u.dropped, held)
 	}
 	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,
 		"files", len(snap.Files), "bytes", totalSize(snap.Files), "evidence", snap.Evidence, "provisional", snap.Provisional)
 	u.holdLocked(snap)
-	return snap, nil
+	return nil
 }
 
 // supersedeLocked drops snapshots that retention would remove at once, because at least Keep
@@ -485,11 +332,8 @@ func (u *Uploader) supersedeLocked() {
 		if newer >= limit {
 			u.log.Info("newer checkpoints are complete, so this one is not uploaded", "step", step, "checkpoint", snap.Name)
 			u.missLocked(missedSuperseded, snap.Name, "newer checkpoints were complete before it could be uploaded")
-			u.snapshots.drop(snap)
-			delete(u.snaps, step)
-			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}
-			u.rememberLocked()
-			u.notifyLocked()
+			u.rememberLocked(snap.Name, shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete})
+			u.leaveLocked(snap)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (r *retention) isOwn(left backends.Orphan) bool {
 // killed process left in the store.
 const uploadsName = private + "/uploads"
 
-// recallIDs reads what noteIDLocked wrote.
+// recallIDs reads what noteIDs wrote.
 func recallIDs(root *os.Root) map[string]bool {
 	ids := make(map[string]bool)
 	file, err := disk.OpenFile(root, uploadsName, os.O_RDONLY, 0)
@@ -126,15 +126,12 @@ func recallIDs(root *os.Root) map[string]bool {
 	return ids
 }
 
-// noteIDLocked records an id before anything is sent under it.
-func (u *Uploader) noteIDLocked(id string) {
-	if u.ids[id] {
-		return
-	}
-	u.ids[id] = true
+// noteIDs writes ids to the disk, before anything is sent under them. The caller holds noting until
+// they are in u.ids: until then they are not among those that are over.
+func (u *Uploader) noteIDs(ids ...string) {
 	file, err := disk.OpenOwn(u.root, uploadsName, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
-		_, _ = file.WriteString(id + "\n") // a hint
+		_, _ = file.WriteString(strings.Join(ids, "\n") + "\n") // a hint
 		_ = file.Close()
 	}
 }
@@ -178,21 +175,25 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	c.mu.Lock()
 	c.swept, c.mirrored = true, c.mirrored[len(mirrored):]
 	c.mu.Unlock()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	former := u.ids
-	u.ids = make(map[string]bool)
+	u.keepIDs(known)
+}
+
+// keepIDs forgets known ids, except those of snapshots that wait to be sent.
+func (u *Uploader) keepIDs(known map[string]bool) {
+	u.noting.Lock()
+	defer u.noting.Unlock()
 	if err := u.root.Remove(uploadsName); err != nil {
-		u.ids = former
-		return
+		return // they are forgotten after the next sweep
 	}
-	for id := range former {
-		if !known[id] {
-			u.noteIDLocked(id)
-		}
-	}
+	u.mu.Lock()
+	maps.DeleteFunc(u.ids, func(id string, _ bool) bool { return known[id] })
 	for _, snap := range u.snaps {
-		u.noteIDLocked(snap.ID)
+		u.ids[snap.ID] = true
+	}
+	left := slices.Sorted(maps.Keys(u.ids))
+	u.mu.Unlock()
+	if len(left) > 0 {
+		u.noteIDs(left...)
 	}
 }
 

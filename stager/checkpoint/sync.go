@@ -122,11 +122,11 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	if id := commit.id(); commit.Provisional || u.ownLocked()[id] {
 		done.Upload, u.own.ids[snap.Step] = id, id
 	}
-	u.shipped[snap.Name] = done
-	u.rememberLocked()
+	u.rememberLocked(snap.Name, done)
 	u.leaveLocked(snap)
 	pace := u.sending.last
 	u.mu.Unlock()
+	u.settle()
 	u.keepPace(pace)
 	u.cleanLater(func(c *cleanup) { c.retain = true })
 	return nil
@@ -178,12 +178,14 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 		return err
 	}
 	u.cfg.Metrics.failures.WithLabelValues(u.cfg.Output).Inc()
+	watched := u.watches(snap.Name)
+	defer u.settle()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case errors.Is(err, errChanged):
 		u.log.Warn("a checkpoint was not committed, because it changed", "step", snap.Step, "error", err)
-		if !u.watchesLocked(snap.Name) {
+		if !watched {
 			u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error() + "; commit it again when it is complete", kind: backends.Changed}
 		} else if u.seen[snap.Name] == nil {
 			// A scan must find it complete again.
@@ -212,21 +214,12 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	return nil
 }
 
-// watchesLocked reports whether scan evaluates the entry with this name.
-func (u *Uploader) watchesLocked(name string) bool {
+// watches reports whether scan evaluates the entry with this name.
+func (u *Uploader) watches(name string) bool {
 	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
 		return false
 	}
 	info, err := u.root.Lstat(name)
 	_, ok := stepOf(name, err != nil || info.IsDir()) // without its own entry it is a group
 	return ok
-}
-
-// leaveLocked drops a snapshot.
-func (u *Uploader) leaveLocked(snap *snapshot) {
-	u.snapshots.drop(snap)
-	if u.snaps[snap.Step] == snap {
-		delete(u.snaps, snap.Step)
-	}
-	u.notifyLocked()
 }

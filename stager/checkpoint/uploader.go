@@ -104,6 +104,8 @@ type Uploader struct {
 	directory sync.Mutex // held during a scan and during snapshots
 	detection *detection
 	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name; guarded by directory
+	noting    sync.Mutex        // held while ids change, on the disk and then in memory
+	settling  sync.Mutex        // held by settle
 	shipping  chan struct{}     // holds a token during send
 	wake      chan struct{}     // signals Run that there is something to send
 	classes   bool              // the disk honors I/O classes
@@ -112,12 +114,17 @@ type Uploader struct {
 
 	rescan chan struct{} // signals Run that a checkpoint waits for another scan
 
-	mu          sync.Mutex // guards the fields below
+	// mu guards the fields below. While it is held, nothing is read from the disk or written to it, and
+	// nobody else is asked, because the status and the metrics must not wait for a file system: what is
+	// decided under it is written by settle. The records of several nodes are an exception.
+	mu          sync.Mutex
 	listings    listings
 	seen        map[string]*entry   // incomplete checkpoints, by name
 	snaps       map[int64]*snapshot // complete and not uploaded, by step
 	explicit    map[string]bool     // names for which Commit was called
 	shipped     map[string]shipment // by name; a hint, stored on disk
+	unwritten   bool                // shipped changed since it was written
+	dropped     []*snapshot         // no longer needed, and not removed from the disk yet
 	failed      map[string]failure  // by name
 	halfWritten map[string]bool     // checkpoints under temporary names
 	own         ownCommits
@@ -338,7 +345,11 @@ func (u *Uploader) begin() error {
 			u.snapshots.drop(twin)
 		}
 		u.log.Info("found a checkpoint of an earlier process that waits to be saved", "step", snap.Step)
+		if !u.ids[snap.ID] {
+			u.noteIDs(snap.ID)
+		}
 		u.holdLocked(snap)
+		u.warnOfUnknownPositions(snap)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -370,6 +381,7 @@ func (u *Uploader) Close() error {
 	}
 	u.cleanup.end(u.log)
 	u.plain.close()
+	u.settle()
 	var err error
 	if u.lock != nil {
 		err = u.lock.Close()
@@ -377,12 +389,11 @@ func (u *Uploader) Close() error {
 	return errors.Join(err, u.root.Close())
 }
 
-// holdLocked registers a snapshot.
+// holdLocked registers a snapshot, whose id is noted.
 func (u *Uploader) holdLocked(snap *snapshot) {
 	u.listings.place(snap)
-	u.warnOfUnknownPositions(snap)
 	u.snaps[snap.Step] = snap
-	u.noteIDLocked(snap.ID)
+	u.ids[snap.ID] = true
 	u.results.isComplete(snap)
 	u.notifyLocked()
 }
@@ -391,18 +402,4 @@ func (u *Uploader) holdLocked(snap *snapshot) {
 func (u *Uploader) notifyLocked() {
 	close(u.changed)
 	u.changed = make(chan struct{})
-}
-
-// shippedName is the file of the hint of what was uploaded.
-const shippedName = private + "/shipped"
-
-// rememberLocked writes the hint of what was uploaded.
-func (u *Uploader) rememberLocked() {
-	text, err := json.Marshal(u.shipped)
-	if err == nil {
-		err = disk.ReplaceSmall(u.root, shippedName, text, 0o600, false)
-	}
-	if err != nil {
-		u.log.Warn("cannot record what was saved, so it is read again after a restart", "error", err)
-	}
 }
