@@ -43,6 +43,12 @@ func startNodeAndStore(t *testing.T, c *cluster) *servers.S3 {
 	}
 	t.Cleanup(func() { s3.Close() })
 	c.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", strict))
+	services, end := context.WithCancel(context.Background())
+	t.Cleanup(end)
+	if err := c.forward(services, apiServerIP+":443", func() []string { return []string{"127.0.0.1:6443"} }); err != nil {
+		t.Fatal(err)
+	}
+	c.serveNames(t)
 	for _, namespace := range []string{"default", strict} {
 		c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: %s}, stringData: {AWS_ACCESS_KEY_ID: %q, AWS_SECRET_ACCESS_KEY: %q}}`,
 			secret, namespace, s3.AccessKey, s3.SecretKey))

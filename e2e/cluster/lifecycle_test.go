@@ -84,6 +84,7 @@ func TestLifecycle(t *testing.T) {
 			newcomer(t, c, s3)
 		})
 	})
+	t.Run("chart", func(t *testing.T) { installsChart(t, c, s3) }) // without another webhook beside it
 }
 
 // check waits for the job's end and compares.

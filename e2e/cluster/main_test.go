@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/release"
 	"github.com/stager-dev/stager/e2e/room"
 	"github.com/stager-dev/stager/e2e/servers"
 )
@@ -78,8 +80,28 @@ func outside() (code int, err error) {
 		if err := servers.Install(ctx, "s3", os.Stderr); err != nil {
 			return 0, err
 		}
+		if _, err := servers.BuildProgram(ctx, "helm-4", os.Stderr); err != nil {
+			return 0, err
+		}
+		if err := makeRelease(ctx, filepath.Join(dir, releaseDir)); err != nil {
+			return 0, err
+		}
 	}
 	return isolated(dir, []string{inside + "=" + dir}, os.Args...)
+}
+
+// A release for the node, whose chart installs its image without a value.
+const (
+	releaseDir     = "release"
+	releaseVersion = "0.1.0"
+	releaseImage   = "localhost/stager-release"
+)
+
+func makeRelease(ctx context.Context, dir string) error {
+	return release.Make(ctx, release.Options{
+		Source: "../..", Out: dir, Version: releaseVersion, Date: time.Unix(1780000000, 0), Repository: releaseImage,
+		Platforms: []release.Platform{{System: "linux", Arch: runtime.GOARCH}},
+	})
 }
 
 // withControl starts the API server and runs the tests.

@@ -118,20 +118,8 @@ func (c *cluster) accommodate(t *testing.T, namespace, name string) {
 
 // newcomer walks through docs/webhook.md, and does its worst to the webhook in between.
 func newcomer(t *testing.T, c *cluster, s3 *servers.S3) {
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	if err := c.forward(ctx, apiServerIP+":443", func() []string { return []string{"127.0.0.1:6443"} }); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 {
-		dir := filepath.Join(c.file("s3"), "objects", "datasets", "imagenet", "train")
-		err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(c.file("s3"), "objects", "runs"), 0o755),
-			os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.tar", i)), make([]byte, 100_000), 0o600))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	p := newPage(t, c, s3)
+	p.stores(t)
 	p.until(t, "stager ls")
 	const logs, ls = "kubectl logs -l job-name=train -c main | grep trained", "stager ls -R s3://runs/train/"
 	if got, want := p.said[logs], "trained on 4 shards\ntrained on 4 shards\n"; got != want {
@@ -152,7 +140,19 @@ func newcomer(t *testing.T, c *cluster, s3 *servers.S3) {
 	p.until(t, "kubectl label namespace trial")
 	c.revisions(t)
 	p.until(t, "stager manifests webhook --image registry.example.com/stager:0.1.0 | kubectl delete")
-	c.installsChart(t)
+}
+
+// stores makes the page's dataset and the bucket of its results.
+func (p *page) stores(t *testing.T) {
+	t.Helper()
+	for i := range 8 {
+		dir := filepath.Join(p.c.file("s3"), "objects", "datasets", "imagenet", "train")
+		err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(p.c.file("s3"), "objects", "runs"), 0o755),
+			os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.tar", i)), make([]byte, 100_000), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // refusal looks whether the user of a Job that cannot be served hears why.

@@ -165,6 +165,8 @@ authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {
 authorization: {mode: AlwaysAllow}
 containerRuntimeEndpoint: unix://$DIR/containerd.sock
 resolvConf: $DIR/resolv.conf
+clusterDNS: [$IP]
+clusterDomain: cluster.local
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: 50Mi}
 evictionPressureTransitionPeriod: 10s
 imageMinimumGCAge: 720h

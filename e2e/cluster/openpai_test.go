@@ -70,7 +70,6 @@ func quoted(text string) string {
 // runOpenPAI runs jobs of OpenPAI as they are converted, until all their tasks have ended.
 func runOpenPAI(t *testing.T, c *cluster, s3 *servers.S3) {
 	c.define(t)
-	c.serveNames(t)
 	for _, tt := range []struct {
 		name, job, user string
 		flags           []string

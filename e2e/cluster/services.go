@@ -46,6 +46,24 @@ func (c *cluster) forward(ctx context.Context, address string, targets func() []
 	return nil
 }
 
+// forwardNew forwards to a Service whenever it is created, until ctx ends.
+func (c *cluster) forwardNew(ctx context.Context, namespace, service string, port, target int) {
+	targets := c.endpoints(ctx, namespace, service, target)
+	go func() {
+		last := ""
+		for ctx.Err() == nil {
+			address, err := c.in(namespace).kubectl(ctx, "", "get", "service", service, "-o", "jsonpath={.spec.clusterIP}")
+			if err == nil && address != last && c.forward(ctx, net.JoinHostPort(address, fmt.Sprint(port)), targets) == nil {
+				last = address
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+}
+
 // pass connects a connection with the target whose turn it is.
 func pass(ctx context.Context, conn net.Conn, targets []string, turn int) {
 	defer conn.Close()
