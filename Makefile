@@ -90,7 +90,7 @@ simulation: ## compute docs/operations/at-scale.md: requests, throttling and mon
 test: ## run the tests that take minutes, against a real server of each protocol
 	@.ci/test quick
 
-test-all: ## run every test: race detector, kills, trainers, a real Kubernetes; as root
+test-all: ## run every test: those of make test, race detector, kills, trainers, a real Kubernetes; as root
 	@.ci/test all
 
 test-apiserver: ## ask a real API server for every manifest, and it the webhook; as root

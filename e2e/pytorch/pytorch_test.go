@@ -46,12 +46,13 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	trainer, err := servers.PyTorch()
 	live.Require(t, "pytorch", err)
-	l := &lab{t: t, trainer: trainer, stager: filepath.Join(t.TempDir(), "stager"), shards: t.TempDir(), epochs: epochs}
-	build := exec.Command("go", "build", "-o", l.stager, "./cmd/stager")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	l.run(build)
-	l.run(exec.Command(trainer.Python, "testdata/pack.py", trainer.Digits, l.shards, strconv.Itoa(count)))
+	if err := share(); err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, trainer: trainer, stager: shared.stager, shards: t.TempDir(), epochs: epochs}
+	if err := os.CopyFS(l.shards, os.DirFS(shared.shards)); err != nil {
+		t.Fatal(err)
+	}
 	s3, err := servers.StartS3(t.Context(), servers.S3Options{Dir: t.TempDir(), Buckets: []string{"digits"}})
 	if err != nil {
 		t.Fatal(err)

@@ -4,18 +4,37 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stager-dev/stager/e2e/room"
 )
+
+// runTests runs all tests. In their short forms they wait more than they work, so six run at once.
+func runTests(m *testing.M) (code int) {
+	flag.Parse()
+	if !full {
+		if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+			panic(err)
+		}
+	}
+	code = room.Run(m)
+	if err := os.RemoveAll(builtIn); err != nil { // of "" it removes nothing
+		fmt.Fprintln(os.Stderr, "trial:", err)
+	}
+	return code
+}
 
 // asReader makes the test binary one of a trial's readers: its value is the
 // reader's settings.
@@ -35,7 +54,7 @@ func TestMain(m *testing.M) {
 	}
 	settings := os.Getenv(asReader)
 	if settings == "" {
-		os.Exit(room.Run(m))
+		os.Exit(runTests(m))
 	}
 	var r Reader
 	if err := json.Unmarshal([]byte(settings), &r); err != nil {
@@ -61,21 +80,32 @@ func readerCmd(r Reader) *exec.Cmd {
 	return cmd
 }
 
-// build makes the binary, unless STAGER_TRIAL_BINARY names another to be tried.
+// build returns the binary, which is built once, unless STAGER_TRIAL_BINARY names another to be tried.
 func build(t *testing.T) string {
 	t.Helper()
 	if other := os.Getenv("STAGER_TRIAL_BINARY"); other != "" {
 		return other
 	}
-	binary := filepath.Join(t.TempDir(), "stager")
-	cmd := exec.Command("go", "build", "-o", binary, "./cmd/stager")
-	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if err := cmd.Run(); err != nil {
+	binary, err := built()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return binary
 }
+
+// builtIn is the directory of the binary, once it is built. TestMain removes it.
+var builtIn string
+
+var built = sync.OnceValues(func() (binary string, err error) {
+	if builtIn, err = os.MkdirTemp("", "stager-trial-"); err != nil {
+		return "", err
+	}
+	binary = filepath.Join(builtIn, "stager")
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/stager")
+	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return binary, cmd.Run()
+})
 
 // shards are what a window is tried with.
 type shards struct {
