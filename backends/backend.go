@@ -95,6 +95,17 @@ type LevelLister interface {
 	ListLevel(ctx context.Context, prefix string) iter.Seq2[Object, error]
 }
 
+// PageLister is implemented by backends whose listings request one page after the other, and can begin
+// behind any key. List, too, calls [NextPage] before each request but the first.
+type PageLister interface {
+	// ListAfter yields what List yields, without the keys up to after. It fails with kind Unsupported
+	// or Invalid if the server cannot do that.
+	ListAfter(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
+	// Directories returns the directories of one page of ListLevel that come behind after; none if
+	// there are no more.
+	Directories(ctx context.Context, prefix, after string) ([]string, error)
+}
+
 // Local is implemented by backends whose objects are files of this machine.
 type Local interface {
 	// Dir returns the directory that contains the files, under the names of their keys.

@@ -2,25 +2,53 @@ package backends
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // List yields the objects below prefix; see Source. After a failure it resumes behind the last key
-// that it yielded.
+// that it yielded. A long listing of a store with slow pages requests several pages at once; see
+// ahead.go.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
-	return s.list(ctx, prefix, s.backend.List)
+	return func(yield func(Object, error) bool) {
+		stopped := false
+		err := s.listAhead(ctx, prefix, func(obj Object) bool {
+			stopped = !yield(obj, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(Object{}, err)
+		}
+	}
 }
 
 // ListLevel yields the objects and directories whose keys begin with prefix, up to the next "/"; see
 // LevelLister. Backends that cannot list one level list everything for it.
 func (s *Store) ListLevel(ctx context.Context, prefix string) iter.Seq2[Object, error] {
-	return s.list(ctx, prefix, func(ctx context.Context, full string) iter.Seq2[Object, error] {
-		if l, ok := s.backend.(LevelLister); ok {
-			return directories(l.ListLevel(ctx, full), full)
+	return func(yield func(Object, error) bool) {
+		stopped := false
+		l := &listing{
+			store: s, prefix: prefix,
+			list: func(ctx context.Context, full string) iter.Seq2[Object, error] {
+				if l, ok := s.backend.(LevelLister); ok {
+					return directories(l.ListLevel(ctx, full), full)
+				}
+				return directories(s.backend.List(ctx, full), full)
+			},
+			each: func(obj Object) bool {
+				stopped = !yield(obj, nil)
+				return !stopped
+			},
 		}
-		return directories(s.backend.List(ctx, full), full)
-	})
+		err := s.retry(skippedBelow(ctx, s.prefix), "list", prefix, l.attempt)
+		if err != nil && !stopped {
+			yield(Object{}, err)
+		}
+	}
 }
 
 // directories replaces the objects below each directory by the directory. A prefix ends before its
@@ -45,38 +73,156 @@ func directories(all iter.Seq2[Object, error], prefix string) iter.Seq2[Object, 
 	}
 }
 
-// list yields what a listing of the backend yields, with retries.
-func (s *Store) list(ctx context.Context, prefix string, backend func(context.Context, string) iter.Seq2[Object, error]) iter.Seq2[Object, error] {
-	ctx = skippedBelow(ctx, s.prefix)
-	return func(yield func(Object, error) bool) {
-		last, stopped := "", false
-		err := s.retry(ctx, "list", prefix, func(ctx context.Context, watchdog *stallDetector) error {
-			resumed := last
-			for obj, err := range backend(ctx, s.prefix+prefix) {
-				if err != nil {
-					return err
-				}
-				obj.Key = strings.TrimPrefix(obj.Key, s.prefix)
-				if obj.Key <= resumed {
-					watchdog.alive()
-					continue // yielded before the failure, or the directory itself
-				}
-				if obj.Key <= last {
-					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so keys may be missing", obj.Key, last)
-				}
-				last = obj.Key
-				watchdog.Reset()
-				watchdog.Pause() // time spent by the caller is not a stall of the store
-				if !yield(obj, nil) {
-					stopped = true
-					return nil
-				}
-				watchdog.alive()
-			}
-			return nil
-		})
-		if err != nil && !stopped {
-			yield(Object{}, err)
-		}
+// paging is what a Store and its Subs know of the listings of their server.
+type paging struct {
+	fromStart atomic.Bool  // a listing cannot begin behind a key, although the backend is a PageLister
+	throttled atomic.Int64 // when a page was refused for the rate of requests, in Unix nanoseconds
+}
+
+// A position is where a listing resumes: behind a key, up to which n keys were yielded, the last but one of
+// which was before. An n of -1 means that none of them was, and that nothing depends on what this listing
+// yields before others have found its first key, too.
+type position struct {
+	before, last string
+	n            int
+}
+
+// next returns the position behind a key.
+func (p position) next(key string) position {
+	if p.n < 0 {
+		return position{p.before, key, p.n}
 	}
+	return position{p.last, key, p.n + 1}
+}
+
+// scan calls each for the objects below prefix behind a position, until it returns false. After a
+// failure it resumes behind the last one. It fails with errFromStart if n is -1 and the server cannot begin
+// a listing behind a key.
+func (s *Store) scan(ctx context.Context, prefix string, at position, each func(Object) bool) error {
+	pages, _ := s.backend.(PageLister)
+	l := &listing{store: s, prefix: prefix, at: at, pages: pages, list: s.backend.List, each: each}
+	return s.retry(ctx, "list", prefix, l.attempt)
+}
+
+// listing is a listing with retries.
+type listing struct {
+	store  *Store
+	prefix string
+	at     position
+	pages  PageLister // nil: it always begins with the first key
+	list   func(ctx context.Context, prefix string) iter.Seq2[Object, error]
+	each   func(Object) bool
+
+	whole   bool // the next attempt begins with the first key
+	refused bool // because the server cannot do otherwise, so that it must list as many keys up to last again
+}
+
+// begin returns the listing of an attempt, and the key behind which it begins; "" for the first one.
+func (l *listing) begin(ctx context.Context) (all iter.Seq2[Object, error], behind string) {
+	s := l.store
+	if l.pages != nil && (l.at.n < 0 || !l.whole && !s.paging.fromStart.Load()) {
+		behind = l.at.before
+	}
+	if behind == "" {
+		return l.list(ctx, s.prefix+l.prefix), ""
+	}
+	return l.pages.ListAfter(ctx, s.prefix+l.prefix, s.prefix+behind), behind
+}
+
+// attempt lists until the first failure. If it begins behind the last key but one, that is only trusted if the
+// last one comes first.
+func (l *listing) attempt(ctx context.Context, watchdog *stallDetector) error {
+	resumed, again, last := l.at, 0, ""
+	all, behind := l.begin(ctx)
+	trusted := behind == "" || resumed.n < 0
+	for obj, err := range all {
+		if err != nil {
+			return l.failed(err, behind)
+		}
+		obj.Key = strings.TrimPrefix(obj.Key, l.store.prefix)
+		switch {
+		case obj.Key <= last && last != "":
+			return Errorf(Corrupt, "list", l.prefix, "%q is listed after %q, so keys may be missing", obj.Key, last)
+		case obj.Key <= behind && behind != "":
+			return l.fromStart(errIgnored)
+		case !trusted && obj.Key != resumed.last:
+			return l.distrust()
+		}
+		last, trusted = obj.Key, true
+		if obj.Key <= resumed.last {
+			again++
+			watchdog.alive()
+			continue // yielded before the failure, or the directory itself
+		}
+		if err := l.resumed(resumed, again); err != nil {
+			return err
+		}
+		l.at = l.at.next(obj.Key)
+		watchdog.Reset()
+		watchdog.Pause() // time spent by the caller is not a stall of the store
+		if !l.each(obj) {
+			return nil
+		}
+		watchdog.alive()
+	}
+	if !trusted {
+		return l.distrust()
+	}
+	return l.resumed(resumed, again)
+}
+
+// distrust makes the next attempt begin with the first key, and returns the error of this one.
+func (l *listing) distrust() error {
+	l.whole = true
+	return &Error{Kind: Unavailable, Err: errors.New("the last key that was listed is not there any more")}
+}
+
+// failed returns the error of an attempt.
+func (l *listing) failed(err error, behind string) error {
+	switch kind := KindOf(err); {
+	case behind != "" && (kind == Unsupported || kind == Invalid):
+		return l.fromStart(err)
+	case kind == Throttled:
+		l.store.paging.throttled.Store(time.Now().UnixNano())
+	}
+	return err
+}
+
+// fromStart makes all further listings begin at their first key, and returns the error with which this
+// one does, too, if it knows how many keys it has had.
+func (l *listing) fromStart(err error) error {
+	l.refused = true
+	l.store.paging.fromStart.Store(true)
+	return &Error{Kind: Unsupported, Again: l.at.n >= 0, Err: fmt.Errorf("%w: %w", errFromStart, err)}
+}
+
+var (
+	errFromStart = errors.New("the server cannot begin a listing behind a key")
+	errIgnored   = errors.New("it lists keys before that one")
+)
+
+// resumed returns an error if the server, which did not begin behind a key, lists another number of keys
+// up to there: what began behind it may have had another order.
+func (l *listing) resumed(at position, again int) error {
+	if l.refused && again != at.n {
+		return Errorf(Unsupported, "list", l.prefix, "the server lists %d keys up to %q where it listed %d before, so keys may be missing; list again", again, at.last, at.n)
+	}
+	l.refused = false
+	return nil
+}
+
+type nextPageKey struct{}
+
+// NextPage is called by a PageLister when all objects of a page were yielded, before it requests the
+// next one. If it returns false, the listing ends there without an error.
+func NextPage(ctx context.Context) bool {
+	next, ok := ctx.Value(nextPageKey{}).(func() bool)
+	if !ok {
+		return true
+	}
+	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok {
+		watchdog.Pause() // it may wait until pages are consumed
+		defer watchdog.alive()
+	}
+	return next()
 }

@@ -58,6 +58,7 @@ type Store struct {
 	hedge        *hedger     // nil when hedging is disabled or unsafe
 	parts        PartCreator // nil if the backend does not implement it
 	outage       *outage
+	paging       *paging
 	turn         func(ctx context.Context) error // waits before each attempt; may be nil
 }
 
@@ -82,7 +83,7 @@ func newStore(name string, opts Options) *Store {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics(nil)
 	}
-	return &Store{name: name, opts: opts, dir: true, outage: new(outage)}
+	return &Store{name: name, opts: opts, dir: true, outage: new(outage), paging: new(paging)}
 }
 
 // stand attaches the backend and sets up the limits that depend on its Capabilities.

@@ -68,6 +68,7 @@ func listOrder(c *check) {
 		if got, want := c.level(prefix), levelOf(keys, prefix); !slices.Equal(got, want) {
 			c.Errorf("one level of %q = %q, want %q", prefix, got, want)
 		}
+		listAfter(c, keys, prefix)
 	}
 	for obj, err := range c.store.List(c.ctx, "") {
 		if err != nil {
@@ -75,6 +76,38 @@ func listOrder(c *check) {
 		}
 		if stat := c.stat(obj.Key); stat.Size != obj.Size || stat.Version != obj.Version || obj.Version == "" {
 			c.Errorf("%q is listed with %d bytes and version %q; stat says %d and %q", obj.Key, obj.Size, obj.Version, stat.Size, stat.Version)
+		}
+	}
+}
+
+// listAfter lists below prefix behind each key, if the backend can begin there.
+func listAfter(c *check, keys []string, prefix string) {
+	b, root := c.store.Backend()
+	pages, ok := b.(backends.PageLister)
+	if !ok {
+		return
+	}
+	dirs := levelOf(keys, prefix)
+	for _, after := range append([]string{"0", "a", "a/", "a/b/", "a/b~", "a~", "zz", "\u00fd"}, keys...) {
+		got, want := []string(nil), slices.Clone(keys)
+		want = slices.DeleteFunc(want, func(k string) bool { return k <= after || !strings.HasPrefix(k, prefix) })
+		for obj, err := range pages.ListAfter(c.ctx, root+prefix, root+after) {
+			if err != nil {
+				c.Fatalf("list of %q behind %q: %v", prefix, after, err)
+			}
+			got = append(got, strings.TrimPrefix(obj.Key, root))
+		}
+		if !slices.Equal(got, want) {
+			c.Errorf("list of %q behind %q = %q, want %q", prefix, after, got, want)
+		}
+		names, err := pages.Directories(c.ctx, root+prefix, root+after)
+		if err != nil || !slices.IsSorted(names) {
+			c.Errorf("directories of %q behind %q = %q, %v; want them in order", prefix, after, names, err)
+		}
+		for _, name := range names {
+			if name = strings.TrimPrefix(name, root); name <= after || !strings.HasSuffix(name, "/") || !slices.Contains(dirs, name) {
+				c.Errorf("directories of %q behind %q have %q, want some of %q", prefix, after, name, dirs)
+			}
 		}
 	}
 }

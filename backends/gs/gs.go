@@ -36,6 +36,7 @@ type bucket struct {
 var (
 	_ backends.Backend     = (*bucket)(nil)
 	_ backends.PartCreator = (*bucket)(nil)
+	_ backends.PageLister  = (*bucket)(nil)
 	_ backends.KeyChecker  = (*bucket)(nil)
 )
 
@@ -118,7 +119,10 @@ func sumIn(h http.Header) backends.Checksum {
 const perPage = 1000
 
 // selection says what a listing lists.
-type selection struct{ prefix, delimiter, glob string }
+type selection struct {
+	prefix, delimiter, glob string
+	from                    string // it begins with this name; "": with the first one
+}
 
 // page requests one page of a listing. dirs are the directories in a listing with a delimiter.
 func (b *bucket) page(ctx context.Context, sel selection, token string) (items []resource, dirs []string, next string, err error) {
@@ -128,6 +132,9 @@ func (b *bucket) page(ctx context.Context, sel selection, token string) (items [
 	q.query.Set("fields", "nextPageToken,prefixes,items("+fields+")")
 	if sel.delimiter != "" {
 		q.query.Set("delimiter", sel.delimiter)
+	}
+	if sel.from != "" {
+		q.query.Set("startOffset", sel.from)
 	}
 	if sel.glob != "" {
 		q.query.Set("matchGlob", sel.glob)
@@ -149,17 +156,25 @@ func (b *bucket) page(ctx context.Context, sel selection, token string) (items [
 
 // List requests page after page, each after the previous one was consumed.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements backends.PageLister.
+func (b *bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		last, token := "", ""
 		var markers objectstore.Markers
 		for {
-			items, _, next, err := b.page(ctx, selection{prefix: prefix}, token)
+			items, _, next, err := b.page(ctx, selection{prefix: prefix, from: after}, token)
 			if err != nil {
 				yield(backends.Object{}, b.explain("list", prefix, err))
 				return
 			}
 			for i := range items {
 				obj := items[i].object()
+				if obj.Key == after && after != "" {
+					continue
+				}
 				if obj.Key <= last {
 					yield(backends.Object{}, objectstore.Unordered(prefix, obj.Key, last))
 					return
@@ -181,6 +196,9 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 			}
 			if token = next; token == "" {
 				markers.End(ctx)
+				return
+			}
+			if !backends.NextPage(ctx) {
 				return
 			}
 		}

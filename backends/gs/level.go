@@ -3,6 +3,7 @@ package gs
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
@@ -32,4 +33,13 @@ func (b *bucket) level(ctx context.Context, prefix, token string) (all []backend
 		all = append(all, backends.Object{Key: dir})
 	}
 	return all, next, nil
+}
+
+// Directories implements backends.PageLister.
+func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
+	_, dirs, _, err := b.page(ctx, selection{prefix: prefix, delimiter: "/", from: after}, "")
+	if err != nil {
+		return nil, b.explain("list", prefix, err)
+	}
+	return slices.DeleteFunc(dirs, func(dir string) bool { return dir <= after }), nil
 }

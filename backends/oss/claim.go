@@ -59,7 +59,7 @@ func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backe
 		return nil
 	}
 	return objectstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) (objects []backends.Object, next string, err error) {
-		page, err := b.page(ctx, claims, "", token)
+		page, err := b.page(ctx, selection{prefix: claims}, token)
 		if err != nil {
 			return nil, "", b.explain("sweep", prefix, err)
 		}

@@ -3,6 +3,7 @@ package oss
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
@@ -18,7 +19,7 @@ func (b *bucket) ListLevel(ctx context.Context, prefix string) iter.Seq2[backend
 
 // level requests one page, and returns its objects and directories.
 func (b *bucket) level(ctx context.Context, prefix, token string) (all []backends.Object, next string, err error) {
-	page, err := b.page(ctx, prefix, "/", token)
+	page, err := b.page(ctx, selection{prefix: prefix, delimiter: "/"}, token)
 	if err != nil {
 		return nil, "", err
 	}
@@ -38,4 +39,13 @@ func (b *bucket) level(ctx context.Context, prefix, token string) (all []backend
 		return nil, "", backends.Errorf(backends.Unsupported, "list", prefix, "the list is truncated but has no continuation token")
 	}
 	return all, next, nil
+}
+
+// Directories implements backends.PageLister.
+func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
+	page, err := b.page(ctx, selection{prefix, "/", after}, "")
+	if err != nil {
+		return nil, b.explain("list", prefix, err)
+	}
+	return slices.DeleteFunc(page.CommonPrefixes, func(dir string) bool { return dir <= after }), nil
 }

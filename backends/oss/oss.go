@@ -35,6 +35,7 @@ type bucket struct {
 var (
 	_ backends.Backend     = (*bucket)(nil)
 	_ backends.PartCreator = (*bucket)(nil)
+	_ backends.PageLister  = (*bucket)(nil)
 )
 
 // Capabilities implements backends.Backend; see IfAbsent in the package comment.
@@ -98,11 +99,16 @@ func (b *bucket) versioning(ctx context.Context) (status string, err error) {
 
 // List requests page after page, each after the previous one was consumed.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements backends.PageLister.
+func (b *bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		last, token := "", ""
+		last, token, begin := "", "", after
 		var markers objectstore.Markers
 		for {
-			page, err := b.page(ctx, prefix, "", token)
+			page, err := b.page(ctx, selection{prefix: prefix, after: begin}, token)
 			if err != nil {
 				yield(backends.Object{}, b.explain("list", prefix, err))
 				return
@@ -137,7 +143,10 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 					"the list is truncated but has no continuation token"))
 				return
 			}
-			token = page.NextContinuationToken
+			token, begin = page.NextContinuationToken, ""
+			if !backends.NextPage(ctx) {
+				return
+			}
 		}
 	}
 }
@@ -145,15 +154,24 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 // perPage is the maximum page size of OSS.
 const perPage = 1000
 
+// selection is what a listing lists.
+type selection struct {
+	prefix, delimiter string
+	after             string // it begins behind this key; "": with the first one
+}
+
 // page requests one page. Keys are URL-encoded, since XML cannot represent control characters; the
 // SDK requests and decodes that.
-func (b *bucket) page(ctx context.Context, prefix, delimiter, token string) (oss.ListObjectsResultV2, error) {
-	opts, err := b.with(ctx, oss.MaxKeys(perPage), oss.Prefix(prefix))
+func (b *bucket) page(ctx context.Context, sel selection, token string) (oss.ListObjectsResultV2, error) {
+	opts, err := b.with(ctx, oss.MaxKeys(perPage), oss.Prefix(sel.prefix))
 	if err != nil {
 		return oss.ListObjectsResultV2{}, err
 	}
-	if delimiter != "" {
-		opts = append(opts, oss.Delimiter(delimiter))
+	if sel.delimiter != "" {
+		opts = append(opts, oss.Delimiter(sel.delimiter))
+	}
+	if sel.after != "" {
+		opts = append(opts, oss.StartAfter(sel.after))
 	}
 	if token != "" {
 		opts = append(opts, oss.ContinuationToken(token))

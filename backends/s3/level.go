@@ -23,7 +23,7 @@ func (b *bucket) ListLevel(ctx context.Context, prefix string) iter.Seq2[backend
 // lists out of order in memory.
 func (l *lister) level() error {
 	var held []backends.Object
-	return l.pages(l.prefix, "/", func(p page) (more bool, err error) {
+	return l.pages(l.prefix, "/", "", func(p page) (more bool, err error) {
 		held = append(held, p.objects...)
 		for _, key := range p.prefixes {
 			held = append(held, backends.Object{Key: key, Size: dirMarkerSize})
@@ -57,4 +57,13 @@ func (l *lister) enter(obj backends.Object) bool {
 	l.last = obj.Key
 	l.stopped = !l.yield(backends.Object{Key: obj.Key}, nil)
 	return !l.stopped
+}
+
+// Directories implements backends.PageLister.
+func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
+	p, _, err := b.requests.list(ctx, selection{prefix, "/", after}, "", nil)
+	if err != nil {
+		return nil, b.explain("list", prefix, err)
+	}
+	return slices.DeleteFunc(p.prefixes, func(dir string) bool { return dir <= after }), nil
 }

@@ -15,14 +15,22 @@ import (
 // of directories, such as SeaweedFS, list "a/b" before "a.txt". A page in such an order switches to
 // listing directory by directory, each one sorted.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return b.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements backends.PageLister. A server that does not list in byte order cannot begin behind
+// a key.
+func (b *bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		l := &lister{b: b, ctx: ctx, prefix: prefix, yield: yield}
+		l := &lister{b: b, ctx: ctx, prefix: prefix, after: after, yield: yield}
 		var err error
 		directories := b.byDirs.Load()
 		if !directories {
 			directories, err = l.flat()
 		}
-		if directories && err == nil {
+		if directories && err == nil && after != "" {
+			err = backends.Errorf(backends.Unsupported, "list", prefix, "the server lists keys out of order, so a listing cannot begin behind %q", after)
+		} else if directories && err == nil {
 			l.again = l.seen
 			err = l.dir(prefix)
 			if err == nil && !l.stopped && l.again != 0 {
@@ -43,6 +51,7 @@ type lister struct {
 	b      *bucket
 	ctx    context.Context //nolint:containedctx // it is that of the list
 	prefix string
+	after  string // the listing begins behind this key
 	yield  func(backends.Object, error) bool
 
 	last    string // the last key yielded
@@ -56,9 +65,9 @@ type lister struct {
 // flat lists all keys page by page. If a page is out of order it returns early with directories
 // true: the rest must be listed directory by directory.
 func (l *lister) flat() (directories bool, err error) {
-	err = l.pages(l.prefix, "", func(p page) (more bool, err error) {
+	err = l.pages(l.prefix, "", l.after, func(p page) (more bool, err error) {
 		if !ordered(p.objects) {
-			if !p.more && l.seen == 0 { // this is the complete listing
+			if !p.more && l.seen == 0 && l.after == "" { // this is the complete listing
 				slices.SortFunc(p.objects, byKey)
 			} else {
 				directories = true
@@ -85,7 +94,7 @@ func (l *lister) flat() (directories bool, err error) {
 // in memory, because no server states that they are sorted.
 func (l *lister) dir(prefix string) error {
 	var entries []backends.Object
-	err := l.pages(prefix, "/", func(p page) (bool, error) {
+	err := l.pages(prefix, "/", "", func(p page) (bool, error) {
 		entries = append(entries, p.objects...)
 		for _, key := range p.prefixes {
 			if len(key) <= len(prefix) || !strings.HasPrefix(key, prefix) || !strings.HasSuffix(key, "/") {
@@ -128,11 +137,11 @@ func (l *lister) dir(prefix string) error {
 // dirMarkerSize is the size of an entry for a directory.
 const dirMarkerSize = -1
 
-// pages requests the pages of a listing until each returns false.
-func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err error)) error {
+// pages requests the pages of a listing, which begins behind after, until each returns false.
+func (l *lister) pages(prefix, delimiter, after string, each func(page) (more bool, err error)) error {
 	token := ""
 	for {
-		p, buf, err := l.b.requests.list(l.ctx, prefix, delimiter, token, l.buf)
+		p, buf, err := l.b.requests.list(l.ctx, selection{prefix, delimiter, after}, token, l.buf)
 		l.buf = buf
 		if err != nil {
 			return err
@@ -145,7 +154,11 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 		if p.next == "" || p.next == token {
 			return backends.Errorf(backends.Unsupported, "list", prefix, "the list is truncated but has no continuation token")
 		}
-		token = p.next
+		token, after = p.next, ""
+		if delimiter == "" && !backends.NextPage(l.ctx) {
+			l.stopped = true
+			return nil
+		}
 	}
 }
 

@@ -108,8 +108,14 @@ func (r *reader) part(key, upload string, number int) *call {
 	return q
 }
 
+// selection is what a listing lists.
+type selection struct {
+	prefix, delimiter string
+	after             string // it begins behind this key; "": with the first one
+}
+
 // pageOf returns the call for a page of a listing.
-func (r *reader) pageOf(prefix, delimiter, token string) *call {
+func (r *reader) pageOf(sel selection, token string) *call {
 	q := new(r.blank)
 	if q.path == "" {
 		q.plain, q.path = "/", "/"
@@ -117,10 +123,13 @@ func (r *reader) pageOf(prefix, delimiter, token string) *call {
 	if token != "" {
 		q.query = "continuation-token=" + escape(token, true) + "&"
 	}
-	if delimiter != "" {
-		q.query += "delimiter=" + escape(delimiter, true) + "&"
+	if sel.delimiter != "" {
+		q.query += "delimiter=" + escape(sel.delimiter, true) + "&"
 	}
-	q.query += "encoding-type=url&list-type=2&prefix=" + escape(prefix, true)
+	q.query += "encoding-type=url&list-type=2&prefix=" + escape(sel.prefix, true)
+	if sel.after != "" {
+		q.query += "&start-after=" + escape(sel.after, true)
+	}
 	return q
 }
 
@@ -245,8 +254,8 @@ func responseError(res *http.Response, request string, err error) error {
 const pageLimit = 32 << 20
 
 // list requests one page and reads it into buf. The returned buffer is for the next call.
-func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf []byte) (page, []byte, error) {
-	res, err := r.get(ctx, r.pageOf(prefix, delimiter, token))
+func (r *reader) list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error) {
+	res, err := r.get(ctx, r.pageOf(sel, token))
 	if err != nil {
 		return page{}, buf, err
 	}
@@ -263,7 +272,7 @@ func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf 
 
 // probe requests one entry of the listing, for the details in a possible error response.
 func (r *reader) probe(ctx context.Context) error {
-	q := r.pageOf("", "", "")
+	q := r.pageOf(selection{}, "")
 	q.query = "encoding-type=url&list-type=2&max-keys=1&prefix="
 	res, err := r.get(ctx, q)
 	if err != nil {

@@ -24,7 +24,7 @@ type requester interface {
 	// put uploads an object or a part and returns the response header.
 	put(ctx context.Context, q *call) (http.Header, error)
 	// list requests one page. It may read it into buf; the returned buffer is for the next call.
-	list(ctx context.Context, prefix, delimiter, token string, buf []byte) (page, []byte, error)
+	list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error)
 	// probe requests one entry of the listing, for the details in a possible error response.
 	probe(ctx context.Context) error
 }
@@ -96,10 +96,10 @@ func (v *viaSDK) put(ctx context.Context, q *call) (http.Header, error) {
 	return res.Header, nil
 }
 
-func (v *viaSDK) list(ctx context.Context, prefix, delimiter, token string, buf []byte) (page, []byte, error) {
-	in := &s3.ListObjectsV2Input{Bucket: &v.bucket, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, RequestPayer: v.payer}
-	if delimiter != "" {
-		in.Delimiter = &delimiter
+func (v *viaSDK) list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error) {
+	in := &s3.ListObjectsV2Input{
+		Bucket: &v.bucket, Prefix: &sel.prefix, Delimiter: of(sel.delimiter), StartAfter: of(sel.after),
+		EncodingType: types.EncodingTypeUrl, RequestPayer: v.payer,
 	}
 	if token != "" {
 		in.ContinuationToken = &token

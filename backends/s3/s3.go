@@ -54,6 +54,7 @@ type bucket struct {
 var (
 	_ backends.Backend     = (*bucket)(nil)
 	_ backends.PartCreator = (*bucket)(nil)
+	_ backends.PageLister  = (*bucket)(nil)
 )
 
 // Capabilities implements backends.Backend. Versions are pinned by If-Match, new keys by

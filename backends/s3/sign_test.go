@@ -53,7 +53,7 @@ func TestSignaturesMatchTheSDK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []*call{r.object(tt.key), r.pageOf(tt.key, "", tt.key)} {
+		for _, q := range []*call{r.object(tt.key), r.pageOf(selection{tt.key, "/", tt.key}, tt.key)} {
 			for i, v := range tt.values {
 				q.values[i] = v
 			}

@@ -22,6 +22,9 @@ func (c *call) list() error {
 	if err != nil {
 		return fake.Fail(http.StatusBadRequest, "InvalidArgument", "Invalid page token.")
 	}
+	if from := c.Query.Get("startOffset"); len(after) == 0 && from != "" {
+		after = before(from)
+	}
 	var out struct {
 		NextPageToken string     `json:"nextPageToken,omitempty"`
 		Items         []resource `json:"items,omitempty"`
@@ -44,6 +47,12 @@ func (c *call) list() error {
 		out.NextPageToken = base64.URLEncoding.EncodeToString([]byte(keys[len(keys)-1]))
 	}
 	return c.send(out)
+}
+
+// before returns what sorts before a key and behind all keys before it, as far as there are such keys here.
+func before(key string) []byte {
+	last := len(key) - 1
+	return append([]byte(key[:last]), key[last]-1, 0xff, 0xff, 0xff, 0xff)
 }
 
 // globbing returns the regular expression of a glob of "*" and "**".

@@ -177,7 +177,7 @@ func (c *call) locate() error {
 
 // parameters are those that are known, of each API.
 var parameters = map[bool][]string{
-	true:  {"prefix", "maxResults", "fields", "pageToken", "delimiter", "matchGlob", "ifGenerationMatch", "project", "uploadType", "name", "alt"},
+	true:  {"prefix", "maxResults", "fields", "pageToken", "startOffset", "delimiter", "matchGlob", "ifGenerationMatch", "project", "uploadType", "name", "alt"},
 	false: {"uploads", "uploadId", "partNumber", "prefix", "max-uploads", "encoding-type", "key-marker", "upload-id-marker", "max-parts", "part-number-marker"},
 }
 
