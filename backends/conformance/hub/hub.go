@@ -48,8 +48,7 @@ func Start(t conformance.TB, sizes map[string]int64) *Hub {
 	for key, size := range sizes {
 		r.add(key, generated(key, size))
 	}
-	h := start(map[string]*repository{"name": r}, 3)
-	h.keeps = true
+	h := start(&Hub{page: 3, keeps: true, repositories: map[string]*repository{"name": r}})
 	t.Cleanup(h.Close)
 	return h
 }
@@ -65,11 +64,11 @@ func Serve(directories map[string]string) (*Hub, error) {
 		}
 		repositories[name] = r
 	}
-	return start(repositories, 1000), nil
+	return start(&Hub{page: 1000, repositories: repositories}), nil
 }
 
-func start(repositories map[string]*repository, page int) *Hub {
-	h := &Hub{page: page, repositories: repositories, used: make(map[string]int)}
+func start(h *Hub) *Hub {
+	h.used = make(map[string]int)
 	h.large = httptest.NewServer(http.HandlerFunc(h.serveLarge))
 	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
 	return h
