@@ -104,6 +104,22 @@ func StartGanesha(ctx context.Context, opts GaneshaOptions) (g *Ganesha, err err
 	return g, g.Start(ctx)
 }
 
+// Start starts the server as daemon does. It tries again if the server ends at once: the port mapper of
+// another process may have gone after register, and before the server registered itself.
+func (g *Ganesha) Start(ctx context.Context) (err error) {
+	for range 3 {
+		if err = g.daemon.Start(ctx); err == nil || g.process == nil {
+			return err
+		}
+		select {
+		case <-g.process.done:
+		default:
+			return err
+		}
+	}
+	return err
+}
+
 func (g *Ganesha) command() *exec.Cmd {
 	ganesha, _ := find(ganeshaProgram) // ganeshaMissing found it
 	cmd := exec.Command(ganesha, "-F", "-L", "STDOUT", "-f", g.config,
