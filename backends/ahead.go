@@ -50,9 +50,11 @@ type aheadListing struct {
 	ended   bool
 	ranges  []*keyRange // in the order of their keys; the first one is being yielded
 	ahead   bool        // ranges are requested ahead
-	limit   int         // of ranges, adapted to how many have keys
-	pages   int         // with keys
-	misses  int         // ranges without keys, and other requests that found none
+	limit   int         // of ranges; it grows as they have keys, up to highest
+	highest int
+	refused int64 // the last paging.throttled for which highest was lowered
+	pages   int   // with keys
+	misses  int   // ranges without keys, and other requests that found none
 	splitter
 }
 
@@ -84,7 +86,7 @@ type listPage struct {
 
 // listAhead calls yield for the objects below prefix until it returns false.
 func (s *Store) listAhead(ctx context.Context, prefix string, yield func(Object) bool) error {
-	l := &aheadListing{store: s, prefix: prefix, limit: leastRange, began: time.Now(), splitter: newSplitter(prefix)}
+	l := &aheadListing{store: s, prefix: prefix, limit: leastRange, highest: mostRanges, began: time.Now(), splitter: newSplitter(prefix)}
 	l.tell, _ = ctx.Value(skippedKey{}).(func(Skipped))
 	ctx = skippedBelow(ctx, s.prefix)
 	l.asked = l.began
@@ -260,11 +262,16 @@ func (l *aheadListing) insertLocked(at int, r *keyRange) {
 
 // planLocked starts ranges as long as they are worth while.
 func (l *aheadListing) planLocked() {
-	most := min(l.limit, l.store.Workers())
-	if paging := l.store.paging; paging.fromStart.Load() || time.Since(time.Unix(0, paging.throttled.Load())) < afterRefusal {
+	paging := l.store.paging
+	if at := paging.throttled.Load(); time.Duration(at-l.refused) > afterRefusal {
+		l.refused = at // once for all requests in flight
+		l.highest = max(l.highest/2, leastRange)
+		l.limit = min(l.limit, l.highest)
+	}
+	if paging.fromStart.Load() || time.Since(time.Unix(0, paging.throttled.Load())) < afterRefusal {
 		return
 	}
-	for l.ahead && !l.ended && len(l.ranges) < most && l.misses <= freeMisses+l.pages/missShare {
+	for l.ahead && !l.ended && len(l.ranges) < min(l.limit, l.store.Workers()) && l.misses <= freeMisses+l.pages/missShare {
 		at, r := l.splitLocked()
 		if r == nil {
 			return
@@ -353,7 +360,7 @@ func (l *aheadListing) takeLocked(r *keyRange) {
 	}
 	if len(objects) > 0 {
 		if l.pages++; r.had == 0 {
-			l.limit = min(2*l.limit, mostRanges)
+			l.limit = min(2*l.limit, l.highest)
 		}
 		r.had++
 		r.last = objects[len(objects)-1].Key
