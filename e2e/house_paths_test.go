@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,16 +58,8 @@ func TestPathsAreOpenedByListedFilesOnly(t *testing.T) {
 		if !slices.Contains(sharing, p.name()) {
 			continue
 		}
-		for _, file := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) { // also those of other systems
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			name := p.name() + "/" + file
-			for i, line := range strings.Split(string(text), "\n") {
+		for name, text := range p.sources(t) {
+			for i, line := range strings.Split(text, "\n") {
 				code, _, _ := strings.Cut(line, "//")
 				for _, call := range byPath.FindAllString(code, -1) {
 					if seen[name] = append(seen[name], call); !slices.Contains(pathsAllowed[name].calls, call) {

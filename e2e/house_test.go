@@ -84,6 +84,23 @@ type pkg struct {
 
 func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, module) }
 
+// sources are its files without tests, by path, also those of other systems.
+func (p pkg) sources(t *testing.T) map[string]string {
+	t.Helper()
+	texts := make(map[string]string)
+	for _, file := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(p.Dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[p.name()+"/"+file] = string(text)
+	}
+	return texts
+}
+
 // packages are the product's.
 func packages(t *testing.T) []pkg {
 	t.Helper()

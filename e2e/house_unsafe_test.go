@@ -1,11 +1,7 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -25,16 +21,8 @@ var reaching = regexp.MustCompile(`"unsafe"|\breflect\.NewAt\(|\.UnsafePointer\(
 func TestUnsafeIsUsedByListedFilesOnly(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, p := range packages(t) {
-		for _, file := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) { // also those of other systems
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			name := p.name() + "/" + file
-			for _, found := range reaching.FindAllString(string(text), -1) {
+		for name, text := range p.sources(t) {
+			for _, found := range reaching.FindAllString(text, -1) {
 				seen[name] = true
 				if unsafeAllowed[name] == "" || found != `"unsafe"` {
 					t.Errorf("%s uses %s; do without, or list it with a reason", name, found)
