@@ -104,6 +104,7 @@ type house struct {
 	source  *window.Window
 	cfg     Config
 	sampler *Sampler
+	wait    func() error // waits until the sampler has delivered everything
 	end     func() error // stops the sampler as a kill would: no lease is returned
 }
 
@@ -123,7 +124,7 @@ func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, source.Run)
+	_, _ = run(t, source.Run)
 	t.Cleanup(func() { _ = source.Close() })
 	h := &house{t: t, source: source, cfg: Config{
 		Input: "train", Source: source, Plan: "p", Reader: "sampler", Epochs: 2,
@@ -137,8 +138,8 @@ func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house
 	return h
 }
 
-// run runs f until the test ends, or stop is called.
-func run(t *testing.T, f func(context.Context) error) (stop func() error) {
+// run runs f until the test ends, or stop is called. Both functions return f's error.
+func run(t *testing.T, f func(context.Context) error) (wait, stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
 	done := make(chan struct{})
@@ -146,9 +147,10 @@ func run(t *testing.T, f func(context.Context) error) (stop func() error) {
 		defer close(done)
 		err = f(ctx)
 	}()
-	stop = func() error { cancel(); <-done; return err }
+	wait = func() error { <-done; return err }
+	stop = func() error { cancel(); return wait() }
 	t.Cleanup(func() { _ = stop() })
-	return stop
+	return wait, stop
 }
 
 func (h *house) open() {
@@ -158,8 +160,8 @@ func (h *house) open() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	stop := run(h.t, s.Run)
-	h.sampler = s
+	wait, stop := run(h.t, s.Run)
+	h.sampler, h.wait = s, wait
 	h.end = sync.OnceValue(func() error { return errors.Join(stop(), s.Close()) })
 }
 

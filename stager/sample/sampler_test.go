@@ -57,6 +57,11 @@ func TestSamplerDeliversEachSampleOncePerEpoch(t *testing.T) {
 					}
 				}
 			}
+			// The last acknowledgement reaches the source a moment after the reader made it, and
+			// before Run ends.
+			if err := h.wait(); err != nil {
+				t.Fatal(err)
+			}
 			if s := h.sampler.Window().Status(); s.Peak > h.cfg.Size || !s.Done {
 				t.Errorf("peak %d of %d, done %v", s.Peak, h.cfg.Size, s.Done)
 			}
