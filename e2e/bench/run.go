@@ -52,23 +52,27 @@ func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tel
 	return note, nil
 }
 
-// run returns a result for each peer. One run of stager is compared with one of each.
+// run returns a result for each peer. One run of stager is compared with one of each, in an order that
+// rotates.
 func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 	rivals := append([]Rival{{row.Peer, row.Theirs, row.Goal}}, row.Rivals...)
-	turn := func() (ours Sample, theirs []Sample, err error) {
-		if ours, err = row.once(ctx, row.Ours); err != nil {
-			return ours, nil, fmt.Errorf("stager: %w", err)
-		}
-		for _, rival := range rivals {
-			one, err := row.once(ctx, rival.Command)
-			if err != nil {
-				return ours, nil, fmt.Errorf("%s: %w", rival.Peer, err)
-			}
-			theirs = append(theirs, one)
-		}
-		return ours, theirs, nil
+	runs := []Command{row.Ours}
+	for _, rival := range rivals {
+		runs = append(runs, rival.Command)
 	}
-	if _, _, err := turn(); err != nil {
+	turn := func(first int) (samples []Sample, err error) {
+		samples = make([]Sample, len(runs))
+		for i := range runs {
+			who := (first + i) % len(runs)
+			if samples[who], err = row.once(ctx, runs[who]); err != nil && who == 0 {
+				return nil, fmt.Errorf("stager: %w", err)
+			} else if err != nil {
+				return nil, fmt.Errorf("%s: %w", rivals[who-1].Peer, err)
+			}
+		}
+		return samples, nil
+	}
+	if _, err := turn(0); err != nil {
 		return nil, err
 	}
 	may := patience
@@ -82,22 +86,22 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 			may = goalPatience
 		}
 	}
-	var ours []Sample
-	theirs := make([][]Sample, len(rivals))
+	all := make([][]Sample, len(runs))
 	for start := time.Now(); slices.ContainsFunc(results, func(r Result) bool { return !r.Ratios.enough(pairs, time.Since(start), may) }); {
-		a, all, err := turn()
+		samples, err := turn(len(all[0])) // a run may leave work to the one behind it, each time to another
 		if err != nil {
 			return nil, err
 		}
-		ours = append(ours, a)
-		for i, b := range all {
-			theirs[i] = append(theirs[i], b)
-			results[i].Ratios = append(results[i].Ratios, row.time(b)/row.time(a))
+		for i, s := range samples {
+			all[i] = append(all[i], s)
+		}
+		for i := range results {
+			results[i].Ratios = append(results[i].Ratios, row.time(samples[1+i])/row.time(samples[0]))
 		}
 	}
 	for i := range results {
 		r := &results[i]
-		r.Ours, r.Theirs = median(ours), median(theirs[i])
+		r.Ours, r.Theirs = median(all[0]), median(all[1+i])
 		r.Missed = r.missed()
 	}
 	return results, nil
