@@ -48,6 +48,7 @@ type Suite struct {
 // Lab is what all suites share.
 type Lab struct {
 	Stager string    // the binary
+	Other  string    // another one that copies are measured beside, such as an earlier version; may be empty
 	Dir    string    // for all files
 	To     string    // where what is got comes to stand
 	Disk   string    // a directory that is not in memory, for rows that are of a disk

@@ -31,10 +31,21 @@ type site struct {
 }
 
 // stager is a command of ours.
-func (s *site) stager(args ...string) *exec.Cmd {
-	cmd := exec.Command(s.lab.Stager, args...) //nolint:noctx // measure runs it
+func (s *site) stager(args ...string) *exec.Cmd { return s.by(s.lab.Stager, args...) }
+
+func (s *site) by(stager string, args ...string) *exec.Cmd {
+	cmd := exec.Command(stager, args...) //nolint:noctx // measure runs it
 	cmd.Env = append(os.Environ(), s.env...)
 	return cmd
+}
+
+// beside is a row with the other stager as a rival, if there is one.
+func (s *site) beside(row Row, args func() []string) Row {
+	row.Ours = func() *exec.Cmd { return s.stager(args()...) }
+	if s.lab.Other != "" {
+		row.Rivals = []Rival{{Peer: "the other stager", Command: func() *exec.Cmd { return s.by(s.lab.Other, args()...) }}}
+	}
+	return row
 }
 
 func (s *site) at(directory string) string { return s.url + directory + "/" + s.query }
@@ -64,13 +75,12 @@ func (s *site) readings() []Row {
 // where others have just been removed, and begins when nothing is left to be written.
 func (s *site) reading(d set) Row {
 	to := ""
-	return Row{
+	return s.beside(Row{
 		Store: s.name, Work: "get " + d.what, Peer: s.peer, Bytes: d.bytes, Files: d.files,
 		Reset: func(context.Context) error {
 			to = filepath.Join(cmp.Or(s.to, s.lab.To), s.fresh())
 			return firstOf(os.Mkdir(to, 0o755), written(to))
 		},
-		Ours:   func() *exec.Cmd { return s.stager("prefetch", "--quiet", s.at(d.name), to) },
 		Theirs: func() *exec.Cmd { return s.get(d.name, to) },
 		Check: func(context.Context) error {
 			if err := equal(to, d.dir); err != nil {
@@ -78,7 +88,7 @@ func (s *site) reading(d set) Row {
 			}
 			return os.RemoveAll(to)
 		},
-	}
+	}, func() []string { return []string{"prefetch", "--quiet", s.at(d.name), to} })
 }
 
 // written waits until the file system of a directory has on its disk what it is to have.
@@ -95,16 +105,15 @@ func written(directory string) error {
 // not see that a directory went behind its back.
 func (s *site) writing(d set) Row {
 	to := ""
-	return Row{
+	return s.beside(Row{
 		Store: s.name, Work: "put " + d.what, Peer: s.peer, Bytes: d.bytes, Files: d.files,
 		Reset: func(context.Context) error {
 			to = s.fresh()
 			return nil
 		},
-		Ours:   func() *exec.Cmd { return s.stager("push", "--quiet", d.dir, s.at(to)) },
 		Theirs: func() *exec.Cmd { return s.put(d.dir, to) },
 		Check:  func(context.Context) error { return firstOf(s.holds(to, d.dir), s.drop(to)) },
-	}
+	}, func() []string { return []string{"push", "--quiet", d.dir, s.at(to)} })
 }
 
 // fresh is the name of a directory that was not there before.

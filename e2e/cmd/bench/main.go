@@ -56,6 +56,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	stager := flag.String("stager", "../bin/stager", "the binary to measure")
+	other := flag.String("beside", "", "another binary, such as that of an earlier version, to run copies with, too")
 	only := flag.String("only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	row := flag.String("row", "", "only rows with this in their first two columns")
 	pairs := flag.Int("pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
@@ -82,6 +83,11 @@ func run(ctx context.Context) (err error) {
 	lab := &bench.Lab{Log: os.Stderr, Disk: *disk}
 	if lab.Stager, err = filepath.Abs(*stager); err != nil {
 		return err
+	}
+	if *other != "" {
+		if lab.Other, err = filepath.Abs(*other); err != nil {
+			return err
+		}
 	}
 	if lab.Dir, err = os.MkdirTemp(*dir, "stager-bench-"); err != nil {
 		return err
