@@ -35,7 +35,7 @@ const (
 	worthwhile = 1.05
 	// A file that several streams write begins in the cache if the device is unknown, for
 	// probeFor. That is just less than the tenth of a second for which throttled devices pass data
-	// at once.
+	// at once. What the probe decides is judged as soon again.
 	probeFor = 95 * time.Millisecond
 	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon.
 	judgeSoon = 50 * time.Millisecond
@@ -80,7 +80,6 @@ type chooser struct {
 	mu       sync.Mutex // guards all fields below
 	spill    bool
 	probe    bool    // the device is unknown, and cached writes of a shared file measure it
-	pending  int64   // bytes that waited for disks when the probe began
 	settling bool    // the device still writes what the page cache had
 	changes  int64   // number of switches between the modes
 	cached   int64   // bytes written to the page cache
@@ -108,6 +107,7 @@ type chooser struct {
 	busy     time.Duration // time with a direct write in flight
 	idle     time.Duration // time without any write, in pauses of at least longPause
 	moved    [2]int64      // bytes, by way
+	pending  int64         // bytes that waited for disks at since
 	waited   bool          // a write waited for room in the cache
 	readAt   time.Time     // when the room was read
 	now      memory.Room
@@ -147,7 +147,7 @@ func (c *chooser) begin(n int, shared bool) way {
 		c.evaluate(now, c.files <= 1 && !shared)
 		if shared && c.untried() && c.ample(now) {
 			c.switchTo(now, true)
-			c.probe, c.pending = true, c.now.Pending
+			c.probe = true
 		}
 		if !c.spill {
 			if !shared && c.stalled(now) && c.ample(now) {
@@ -263,14 +263,14 @@ func (c *chooser) advance(now time.Time) {
 // restart resets the figures.
 func (c *chooser) restart(now time.Time) {
 	c.since, c.held, c.busy, c.idle, c.waited = now, 0, 0, 0, false
-	c.moved = [2]int64{}
+	c.moved, c.pending = [2]int64{}, c.now.Pending
 }
 
 // evaluate decides again once it has enough data, for a single stream or for several.
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
 	if c.spill {
-		if took >= judgeEvery || c.probe && took >= probeFor || took >= judgeSoon && c.hopeless(took) {
+		if took >= judgeEvery || (c.probe || c.accepted == 1) && took >= probeFor || took >= judgeSoon && c.hopeless(took) {
 			c.judge(now, took)
 			c.restart(now)
 		}
@@ -334,7 +334,9 @@ func (c *chooser) retry(now time.Time) bool {
 
 // judge leaves the page cache unless it was worthwhile.
 func (c *chooser) judge(now time.Time, took time.Duration) {
-	rate := float64(c.moved[past]+c.moved[through]) / took.Seconds()
+	c.look(now)
+	moved, behind := c.moved[past]+c.moved[through], c.now.Pending-c.pending
+	rate := float64(moved) / took.Seconds()
 	if c.accepted > 0 { // smooth out short peaks
 		rate = (rate + c.cache) / 2
 	}
@@ -344,27 +346,41 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	}
 	if c.probe {
 		c.probe = false
-		behind := c.now.Pending - c.pending
 		if behind < keptUp {
 			c.leave(now, 0)
 			return
 		}
-		c.learn(max(0, c.moved[past]+c.moved[through]-behind), took, true)
+		c.learn(max(0, moved-behind), took, true)
 	}
 	switch {
 	case c.idle > took/2: // nothing arrives
 		c.leave(now, 0)
-	case c.waited, c.now.Flush >= flushing: // a direct write would wait, too
+	case c.waited: // a direct write would wait, too
+		c.accept()
+	case c.accepted > 0 && c.keepsUp(moved, behind):
+		c.forget()
+		c.leave(now, 0)
+	case c.now.Flush >= flushing: // likewise
 		c.accept()
 	case rate < worthwhile*c.device && c.now.Free > leastRoom:
 		c.leave(now, c.wait)
 		c.wait = min(2*c.wait, mostBackoff)
-	case c.moved[through] > c.moved[past] && c.now.Pending < keptUp && c.accepted > 0:
-		c.leave(now, 0) // the device keeps up: measure it again
 	default:
 		c.accept()
 	}
 }
+
+// keepsUp reports whether the device writes the cache about as fast as it is filled, although it has
+// room for more. Then the device may be faster than the cache, which only direct writes can tell.
+func (c *chooser) keepsUp(moved, behind int64) bool {
+	if c.moved[through] <= c.moved[past] {
+		return false
+	}
+	return c.now.Pending < keptUp || c.now.Free > leastRoom && float64(moved) < worthwhile*float64(moved-behind)
+}
+
+// forget drops what was measured of the device.
+func (c *chooser) forget() { c.seen, c.seenBytes, c.seenSlow, c.slowBytes = 0, 0, 0, 0 }
 
 // hopeless reports early that the page cache is much slower than the device. It proves nothing if the
 // writes waited for direct ones.

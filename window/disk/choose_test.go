@@ -305,6 +305,45 @@ func TestChooserLosesLittleInShortTransfers(t *testing.T) {
 	}
 }
 
+// A device may begin slowly. A file that several streams wrote then stayed in the page cache to its end:
+// nothing bypassed it any more, so that nothing measured the device, and the cache was 1.1 GB/s fast and
+// the device 2.
+func TestChooserNoticesThatTheDeviceKeepsUp(t *testing.T) {
+	for _, begin := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {
+		for _, bytes := range []int64{1 << 30, 4 << 30} {
+			synctest.Test(t, func(t *testing.T) {
+				move := func(how Write) (time.Duration, *chooser) {
+					m, start := newFakeMachine(0, 2.5, 2<<30), time.Now()
+					m.copies = 2e9
+					m.device.rate = func() float64 {
+						if m.device.free.Sub(start) < begin {
+							return 0.3e9
+						}
+						return 2e9
+					}
+					var c *chooser
+					if how == WriteAuto {
+						c = newChooser(m.room)
+					}
+					return m.move(c, how, 32, true, bytes).written, c
+				}
+				direct, _ := move(WriteDirect)
+				buffered, _ := move(WriteBuffered)
+				best := min(direct, buffered)
+				got, c := move(WriteAuto)
+				want := 0.86
+				if bytes > 1<<30 {
+					want = 0.95
+				}
+				if ratio := best.Seconds() / got.Seconds(); ratio < want {
+					t.Errorf("%d GiB, slow for %v: %v, want %v × the better way's %v at least (got %.2f), %d MiB cached in %d changes",
+						bytes>>30, begin, got, want, best, ratio, c.cached>>20, c.changes)
+				}
+			})
+		}
+	}
+}
+
 func TestChooserKeepsToDirectWrites(t *testing.T) {
 	for name, m := range map[string]*fakeMachine{
 		"where the network is slower":    newFakeMachine(1, 0.3, 8<<30),
