@@ -123,10 +123,14 @@ func TestOutputsOfACommand(t *testing.T) {
 		{"refused", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 0", isUnsaved, false},
 		{"refused and it failed", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 4", func(err error) bool { return codeOf(err) == 4 }, false},
 		{"not required", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "full:"), "quietPeriod:", "required: false, quietPeriod:"), "exit 0", func(err error) bool { return err == nil }, false},
-		{"too slow", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "slow:"), "20s", "300ms"), "exit 0", isUnsaved, false},
+		{"too slow", strings.ReplaceAll(ckptOutput, "mem:", "slow:"), "exit 0", isUnsaved, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := newJob(t, " inputs:\n"+prefetchInput+" outputs:\n"+strings.ReplaceAll(tt.output, "20s", "500ms"))
+			output := tt.output
+			if !tt.saved { // what can be saved has the time that a busy machine takes
+				output = strings.ReplaceAll(output, "deadline: 1m", "deadline: 500ms")
+			}
+			j := newJob(t, " inputs:\n"+prefetchInput+" outputs:\n"+output)
 			j.child = sh(`mkdir "$STAGER_OUTPUT_CKPT/step-3" && echo w > "$STAGER_OUTPUT_CKPT/step-3/m" && ` + tt.script)
 			j.start()
 			err := j.end()
@@ -251,7 +255,7 @@ func TestDrainDeadline(t *testing.T) {
 	j.ready()
 	j.write("out/step-3/m", "1")
 	began := time.Now()
-	j.Drain(300 * time.Millisecond)
+	j.Drain(2 * time.Second) // is not over when the daemon begins to save, however busy the machine is
 	err := j.finish()
 	if took := time.Since(began); !isUnsaved(err) || took > 15*time.Second {
 		t.Errorf("after %v got %v", took, err)

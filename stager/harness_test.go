@@ -123,7 +123,7 @@ func newJob(t *testing.T, spec string) *job {
 const (
 	windowInput   = "  - {name: train, source: mem://b/train/, path: DIR/train, mode: window, window: {size: 1Mi, parallel: 1}, order: {by: name, epochs: 1}}\n"
 	prefetchInput = "  - {name: words, source: mem://b/words/, path: DIR/words, mode: prefetch}\n"
-	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, quietPeriod: 50ms, deadline: 20s}\n"
+	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, quietPeriod: 50ms, deadline: 1m}\n"
 )
 
 // sh returns a shell command.
@@ -231,7 +231,7 @@ func (j *job) call(method, path, body string) (int, string) {
 // lease leases the next shard of train.
 func (j *job) lease() (l api.LeaseResponse) {
 	j.t.Helper()
-	code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "")
+	code, body := j.call("POST", "/v1/inputs/train/lease?wait=1m", "")
 	if err := json.Unmarshal([]byte(body), &l); code != 200 || err != nil {
 		j.t.Fatalf("a lease is %d %s", code, body)
 	}

@@ -33,7 +33,7 @@ func TestWindowOnBad(t *testing.T) {
 					t.Fatalf("nack: got %d %s, want 204", code, body)
 				}
 			}
-			code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "") // the result of the third refusal
+			code, body := j.call("POST", "/v1/inputs/train/lease?wait=1m", "") // the result of the third refusal
 			if goesOn := code == 200 && !strings.Contains(body, "torn"); goesOn != tt.goesOn {
 				t.Errorf("after a bad shard a lease is answered with %d %s, want that it goes on: %v", code, body, tt.goesOn)
 			}

@@ -95,15 +95,18 @@ func TestNextOnAPort(t *testing.T) {
 	const auth = "Authorization: Bearer t"
 	c := dial()
 	c.send("GET", next, auth)
+	var first *tracked // the connection on which the shard was sent
 	h.waitIdle(func() bool {
 		st, err := h.api.streams.enter(t.Context(), "train/a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer h.api.streams.leave(st)
+		first = st.conn
 		return st.lease != ""
 	})
 	c.conn.Close() // with all of it unread
+	h.waitIdle(first.wasReset)
 	resp, _ := dial().want(200, "GET", next, auth)
 	if got := resp.Header.Get("Stager-Attempt"); got != "2" {
 		t.Errorf("attempt %s, want 2", got)

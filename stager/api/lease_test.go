@@ -234,7 +234,7 @@ func TestBoundLeaseOutlivesTheServer(t *testing.T) {
 	}
 	h.open()
 	b := h.dial()
-	if two := b.lease("reader=b&wait=5s", bound); two.Pos != 1 {
+	if two := b.lease("reader=b&wait=1m", bound); two.Pos != 1 {
 		t.Errorf("another reader got %+v, want position 1", two)
 	}
 	a = h.dial()
@@ -249,6 +249,7 @@ func TestLeaseMovesToAnotherConnection(t *testing.T) {
 	one := a.lease("reader=a", bound)
 	b.want(204, "POST", "/v1/leases/"+one.Lease+"/renew", bound)
 	c.send("POST", "/v1/inputs/train/lease?reader=c&wait=1m")
+	h.waitIdle(func() bool { return h.win.Status().Waiting == 1 }) // so the server has all three connections
 	a.conn.Close()
 	h.waitIdle(func() bool { return h.conns() == 2 })
 	if h.state(window.Leased) != 1 {

@@ -174,7 +174,7 @@ type got struct {
 // next leases a file and reads it; it returns false at the end of an epoch.
 func (h *house) next() (got, bool) {
 	h.t.Helper()
-	l, err := h.sampler.Window().Lease(context.Background(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
+	l, err := h.sampler.Window().Lease(context.Background(), window.LeaseRequest{Reader: "r", Wait: time.Minute})
 	if end, is := errors.AsType[*window.EndError](err); is {
 		h.t.Log("end of", end.Epoch)
 		return got{}, false
