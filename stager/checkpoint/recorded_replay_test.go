@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,6 +40,11 @@ func newReplay(t *testing.T, r *recording, count *tally) *replay {
 	p := &replay{t: t, recording: r, b: mem.New(), dir: t.TempDir(), states: make(map[string]bool), known: make(map[string]bool), tally: count}
 	p.w = newWriter(t, p.dir)
 	t.Cleanup(p.w.kill)
+	info, err := os.Stat(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.w.clock = info.ModTime()
 	for _, files := range r.truth {
 		p.states[canonical(files)] = true
 	}
@@ -200,7 +206,7 @@ func removeAtOnce(p *replay) {
 		if unnumberedName(o.Path) {
 			continue // it is overwritten, and not removed
 		}
-		write(p.t, filepath.Join(p.dir, "later-999999999999999"), map[string]string{"weights": "x"})
+		p.w.begin("later-999999999999999", "weights")
 		p.remove(o.Path, func() { pass(p.t, p.u); p.judge(i) })
 	}
 	time.Sleep(time.Minute)
@@ -240,6 +246,7 @@ func (p *replay) remove(name string, each func()) {
 		if err := os.Remove(filepath.Join(p.dir, q)); err != nil {
 			p.t.Fatal(fmt.Errorf("%s: %w", p.name, err))
 		}
+		p.w.stamp(path.Dir(q))
 		each()
 	}
 	removeAll(p.t, p.dir, name)

@@ -75,7 +75,7 @@ func (p *pruned) run(from, to int) {
 		if o.Op != "mark" || unnumberedName(o.Path) {
 			continue // a name without a number is overwritten, and not removed
 		}
-		write(p.t, filepath.Join(p.dir, "later-999999999999999"), map[string]string{"weights": "x"})
+		p.w.begin("later-999999999999999", "weights")
 		p.remove(o.Path, func() { p.step(i) })
 		if p.away {
 			p.start()

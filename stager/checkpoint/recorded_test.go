@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stager-dev/stager/backends/mem"
 )
@@ -128,11 +130,14 @@ func canonical(files map[string]string) string {
 }
 
 // writer executes the operations of a library and keeps files open as long as the library did.
+// With a clock, the times of files do not depend on how busy the machine is.
 type writer struct {
 	t    *testing.T
 	dir  string
 	open map[string][]*os.File
 	lax  bool // files removed by another process are no error
+
+	clock time.Time // of the last change; zero: the kernel's times stay
 }
 
 func newWriter(t *testing.T, dir string) *writer {
@@ -151,9 +156,47 @@ func (w *writer) kill() {
 
 func (w *writer) do(o op) {
 	w.t.Helper()
+	_, missing := os.Lstat(filepath.Join(w.dir, o.Path))
 	if err := w.try(o); err != nil && !(w.lax && errors.Is(err, fs.ErrNotExist)) {
 		w.t.Fatalf("%s %s: %v", o.Op, o.Path, err)
 	}
+	switch o.Op {
+	case "create":
+		if missing != nil || o.Truncate {
+			w.stamp(o.Path, path.Dir(o.Path))
+		}
+	case "mkdir", "arrive":
+		w.stamp(o.Path, path.Dir(o.Path))
+	case "write", "truncate":
+		w.stamp(o.Path)
+	case "rename", "link":
+		w.stamp(path.Dir(o.Path), path.Dir(o.To))
+	case "remove":
+		w.stamp(path.Dir(o.Path))
+	}
+}
+
+// stamp gives the next time of the clock to what was written, and to directories in which an entry
+// appeared or disappeared. Stager compares these times. In virtual time those of the kernel tell only
+// how long the test has taken.
+func (w *writer) stamp(paths ...string) {
+	w.t.Helper()
+	if w.clock.IsZero() {
+		return
+	}
+	w.clock = w.clock.Add(time.Microsecond)
+	for _, p := range paths {
+		if err := os.Chtimes(filepath.Join(w.dir, p), w.clock, w.clock); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// begin writes a file of a checkpoint that comes after those of the recording.
+func (w *writer) begin(dir, file string) {
+	w.t.Helper()
+	write(w.t, filepath.Join(w.dir, dir), map[string]string{file: "x"})
+	w.stamp(path.Join(dir, file), dir)
 }
 
 func (w *writer) try(o op) error {

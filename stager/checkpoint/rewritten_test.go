@@ -15,7 +15,8 @@ import (
 )
 
 // rewriter is a Hugging Face Trainer with a stager beside it. No two of its files have the same time,
-// however coarse the clock of the file system is.
+// however coarse the clock of the file system is, and all times are close together, however busy the
+// machine is.
 type rewriter struct {
 	t     *testing.T
 	b     *mem.Backend
@@ -64,12 +65,20 @@ func (r *rewriter) save(name, content string, files ...string) map[string]string
 		}
 		written[file] = text
 		write(r.t, filepath.Join(r.dir, name), map[string]string{file: text})
-		r.clock = r.clock.Add(time.Millisecond)
-		if err := os.Chtimes(filepath.Join(r.dir, name, file), r.clock, r.clock); err != nil {
+		r.stamp(filepath.Join(name, file), name)
+	}
+	return written
+}
+
+// stamp gives the next time of the clock to a file that was written, and to its directory.
+func (r *rewriter) stamp(paths ...string) {
+	r.t.Helper()
+	r.clock = r.clock.Add(time.Millisecond)
+	for _, p := range paths {
+		if err := os.Chtimes(filepath.Join(r.dir, p), r.clock, r.clock); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	return written
 }
 
 // ofTrainer are the files that the Trainer writes, in this order.
@@ -108,6 +117,7 @@ func TestStepWrittenAgainReplacesItsCommit(t *testing.T) {
 				r.restored(first) // the Trainer has not finished
 				for file := range incomplete {
 					removeAll(t, r.dir, "checkpoint-17/"+file)
+					r.stamp("checkpoint-17")
 				}
 				pass(t, r.u)
 				r.restored(second)
