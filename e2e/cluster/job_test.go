@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -243,19 +244,33 @@ func (j *job) deletes(t *testing.T, pod string, flags ...string) {
 	}
 }
 
-// letGo lets a main container go on that waits for /tmp/go.
-func (j *job) letGo(t *testing.T, pod string) {
+// letGo lets main containers go on that wait for /tmp/go.
+func (j *job) letGo(t *testing.T, pods ...string) {
 	t.Helper()
-	j.touch(t, pod, "/tmp/go")
+	j.touch(t, pods, "/tmp/go")
 }
 
-// touch makes empty files in a pod's main container, once that runs: the sidecar is there before it.
-func (j *job) touch(t *testing.T, pod string, files ...string) {
+// touch makes empty files in the main containers of pods, once those run: the sidecars are there before
+// them. It does so in all at once: on a busy machine one takes 10 s, and nodes of a job wait for each
+// other no longer than the deadline of their outputs.
+func (j *job) touch(t *testing.T, pods []string, files ...string) {
 	t.Helper()
-	j.until(t, "its container main takes files", func(ctx context.Context) bool {
-		_, err := j.c.kubectl(ctx, "", append([]string{"exec", pod, "-c", "main", "--", "touch"}, files...)...)
-		return err == nil
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	errs := make([]error, len(pods))
+	var all sync.WaitGroup
+	for i, pod := range pods {
+		all.Go(func() {
+			errs[i] = j.c.until(ctx, "container main of pod "+pod+" takes files", func() bool {
+				_, err := j.c.kubectl(ctx, "", append([]string{"exec", pod, "-c", "main", "--", "touch"}, files...)...)
+				return err == nil
+			})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // follow listens to a container, of which nothing can be asked when its pod is gone. What it

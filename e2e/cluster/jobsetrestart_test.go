@@ -105,9 +105,7 @@ func restartedJobSet(t *testing.T, c *cluster, s3 *servers.S3) {
 	j.whole(t, 1, 2)
 	job := j.member(t)
 	left := j.follow(t, pods[0], "stager")
-	for _, pod := range pods {
-		j.letGo(t, pod)
-	}
+	j.letGo(t, pods...)
 	j.said(t, "1", "saved")
 	j.kill(t, pods[1])
 	began := j.completed(t)

@@ -41,13 +41,9 @@ var severalNodes = []row{
 		save 3 0`,
 		do: func(t *testing.T, j *job) {
 			pods := j.nodes(t, 4)
-			for _, pod := range pods {
-				j.letGo(t, pod)
-			}
+			j.letGo(t, pods...)
 			j.whole(t, 1, 4) // before step 2 is there, which is saved instead where both wait
-			for _, pod := range pods {
-				j.touch(t, pod, "/tmp/two")
-			}
+			j.touch(t, pods, "/tmp/two")
 			j.said(t, "2", "saved")
 			j.deletes(t, pods[2])
 			j.until(t, "node 2 is replaced", func(ctx context.Context) bool {
@@ -61,14 +57,12 @@ var severalNodes = []row{
 				return false
 			})
 			j.viewed(t, pods) // what a node writes before belongs to the view before
-			for _, pod := range pods {
-				j.touch(t, pod, "/tmp/later", "/tmp/go")
-			}
+			j.touch(t, pods, "/tmp/later", "/tmp/go")
 		},
 		also: func(t *testing.T, j *job) {
 			j.whole(t, 3, 4)
-			if _, err := j.stored("ckpt/step-00000002/COMMIT.json"); err == nil { // the old pod was in time
-				j.whole(t, 2, 4)
+			if s := j.step(2); s != nil { // the old pod was in time
+				s.look(t, 2, 4)
 			}
 			j.restoredOfAll(t, 3, 4)
 		},
@@ -101,9 +95,7 @@ var severalNodes = []row{
 			if _, err := j.c.kubectl(t.Context(), "", "delete", "job", second.name, "--cascade=foreground", "--wait=false"); err != nil {
 				t.Fatal(err)
 			}
-			for _, pod := range pods {
-				j.letGo(t, pod)
-			}
+			j.letGo(t, pods...)
 		},
 		ends: "Complete",
 		also: func(t *testing.T, j *job) {
@@ -143,33 +135,53 @@ func (j *job) viewed(t *testing.T, pods []string) {
 	})
 }
 
-// whole waits until a step exists, and looks whether it has a part of each node, in one
-// save.
+// savedStep is what the tests read of a COMMIT.json.
+type savedStep struct {
+	Nodes       int
+	Provisional bool
+	Group       struct {
+		Count int
+		Parts []string
+	}
+	Files []struct{ Node int }
+}
+
+// step returns the COMMIT.json of a step, or nil if there is none.
+func (j *job) step(step int) *savedStep {
+	var s savedStep
+	text, err := j.stored(fmt.Sprintf("ckpt/step-%08d/COMMIT.json", step))
+	if err != nil || json.Unmarshal([]byte(text), &s) != nil {
+		return nil
+	}
+	return &s
+}
+
+// whole waits until a step is final, and looks whether it has a part of each node, in one save.
+// Before, it may be provisional, without the files of a node that writes much later than the others.
 func (j *job) whole(t *testing.T, step, nodes int) {
 	t.Helper()
-	var commit struct {
-		Nodes int
-		Group struct {
-			Count int
-			Parts []string
-		}
-		Files []struct{ Node int }
-	}
-	name := fmt.Sprintf("ckpt/step-%08d/COMMIT.json", step)
-	j.until(t, name+" exists", func(context.Context) bool {
-		text, err := j.stored(name)
-		return err == nil && json.Unmarshal([]byte(text), &commit) == nil
+	var s *savedStep
+	j.until(t, fmt.Sprintf("step %d is final", step), func(context.Context) bool {
+		s = j.step(step)
+		return s != nil && !s.Provisional
 	})
-	if commit.Nodes != nodes || len(commit.Group.Parts) != nodes || commit.Group.Count != nodes {
-		t.Errorf("%s is of %d nodes and joins %d parts, want %d", name, commit.Nodes, len(commit.Group.Parts), nodes)
+	s.look(t, step, nodes)
+}
+
+// look fails unless a step is one save of all nodes: with both files of each, or, if it is
+// provisional, also with none.
+func (s *savedStep) look(t *testing.T, step, nodes int) {
+	t.Helper()
+	if s.Nodes != nodes || len(s.Group.Parts) != nodes || s.Group.Count != nodes {
+		t.Errorf("step %d is of %d nodes and joins %d parts, want %d", step, s.Nodes, len(s.Group.Parts), nodes)
 	}
 	files := make(map[int]int)
-	for _, f := range commit.Files {
+	for _, f := range s.Files {
 		files[f.Node]++
 	}
 	for node := range nodes {
-		if files[node] != 2 {
-			t.Errorf("%s has %d files of node %d, want 2", name, files[node], node)
+		if got := files[node]; got != 2 && (got != 0 || !s.Provisional) {
+			t.Errorf("step %d has %d files of node %d, want 2", step, got, node)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
@@ -120,4 +121,28 @@ func TestProvisionalStepsOfSeveralNodesBecomeFinal(t *testing.T) {
 			t.Errorf("group of step 1: %+v, want a final one", c.Group)
 		}
 	})
+}
+
+// Node 1 writes its files long after node 0 has committed its own: the step is provisional at
+// first, without them. Once node 1 commits too, it is final, and has the files of both.
+func TestStepOfSlowNodeBecomesFinal(t *testing.T) {
+	for _, late := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 5 * time.Minute} {
+		inBubble(t, func(t *testing.T) {
+			b := mem.New()
+			g := joinedGang(t, b, 2)
+			for n, dir := range g.dirs {
+				write(t, filepath.Join(dir, "step-1"), map[string]string{fmt.Sprintf("rank%d.pt", n): zipped(t, fmt.Sprint(n))})
+				if _, err := g.us[n].Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+					t.Fatal(err)
+				}
+				if n == 0 {
+					time.Sleep(late)
+				}
+			}
+			time.Sleep(time.Minute)
+			if got := commitOf(t, b, 1); got.Provisional || len(got.Files) != 2 {
+				t.Errorf("%v late: provisional %t with %d files, want a final step with 2", late, got.Provisional, len(got.Files))
+			}
+		})
+	}
 }
