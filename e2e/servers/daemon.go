@@ -15,13 +15,12 @@ const localhost = "127.0.0.1"
 
 // daemon is a server, one process or one for each connection, that can be killed and started again.
 type daemon struct {
-	name     string // as people know it
-	command  func() *exec.Cmd
-	answers  func(context.Context) error // nil once the server can be used
-	log      io.Writer
-	prepared func() error // called before each start; may be nil
-	process  *process
-	pid      atomic.Int64 // of the process, for other goroutines; 0 before the first start
+	name    string // as people know it
+	command func() *exec.Cmd
+	answers func(context.Context) error // nil once the server can be used
+	log     io.Writer
+	process *process
+	pid     atomic.Int64 // of the process, for other goroutines; 0 before the first start
 }
 
 // startWithin is how long a server may take until it answers.
@@ -30,11 +29,6 @@ const startWithin = time.Minute
 // Start starts the server again after Kill, at the same address, and returns when it
 // answers.
 func (d *daemon) Start(ctx context.Context) (err error) {
-	if d.prepared != nil {
-		if err := d.prepared(); err != nil {
-			return err
-		}
-	}
 	if d.process, err = start(d.command(), d.log); err != nil {
 		return err
 	}

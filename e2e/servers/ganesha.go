@@ -3,6 +3,7 @@ package servers
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -100,23 +101,46 @@ func StartGanesha(ctx context.Context, opts GaneshaOptions) (g *Ganesha, err err
 	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
 		return g, err
 	}
-	g.daemon = daemon{name: "NFS-Ganesha at " + g.Address, command: g.command, answers: takesConnections(g.Address), prepared: g.register, log: opts.Log}
+	g.daemon = daemon{name: "NFS-Ganesha at " + g.Address, command: g.command, answers: g.answers, log: opts.Log}
 	return g, g.Start(ctx)
 }
 
-// Start starts the server as daemon does. It tries again if the server ends at once: the port mapper of
-// another process may have gone after register, and before the server registered itself.
+// Start starts the server as daemon does. There is a port mapper until the server has registered
+// version 3, or else it would end at once.
 func (g *Ganesha) Start(ctx context.Context) (err error) {
-	for range 3 {
-		if err = g.daemon.Start(ctx); err == nil || g.process == nil {
-			return err
-		}
-		select {
-		case <-g.process.done:
-		default:
+	unlock, err := lockPortMapper()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if g.mapper == nil || len(g.mapper.listeners) == 0 { // that of another process may have ended
+		if g.mapper, err = startPortMapper(); err != nil {
 			return err
 		}
 	}
+	return g.daemon.Start(ctx)
+}
+
+// answers is nil when the server has answered a call that does nothing. It takes connections before it
+// registers, and calls after that.
+func (g *Ganesha) answers(ctx context.Context) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", g.Address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // nothing more is asked
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	var call []byte
+	for _, word := range []uint32{1<<31 | 40, 1, 0, 2, nfsProgram, nfsVersion3, 0, 0, 0, 0, 0} { // no credential, no verifier
+		call = binary.BigEndian.AppendUint32(call, word)
+	}
+	if _, err := conn.Write(call); err != nil {
+		return err
+	}
+	_, err = readRecord(conn)
 	return err
 }
 
@@ -126,17 +150,6 @@ func (g *Ganesha) command() *exec.Cmd {
 		"-p", filepath.Join(g.temp.path, "pid"), "-N", "NIV_EVENT")
 	cmd.Dir = g.temp.path
 	return cmd
-}
-
-// register makes sure that there is a port mapper: the server ends at once when it
-// cannot register version 3. One of another process may have gone since the last start.
-func (g *Ganesha) register() error {
-	if g.mapper != nil && len(g.mapper.listeners) > 0 {
-		return nil
-	}
-	var err error
-	g.mapper, err = startPortMapper()
-	return err
 }
 
 const ganeshaProgram = "ganesha.nfsd"

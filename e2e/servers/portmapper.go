@@ -28,19 +28,23 @@ type portMapper struct {
 
 const rpcbindSocket = "/run/rpcbind.sock"
 
-// startPortMapper returns a mapper that does nothing when there is one already. Tests of
-// several processes, and several of one, start servers at the same time: the lock lets one
-// of them make the mapper.
-func startPortMapper() (*portMapper, error) {
-	m := &portMapper{ports: make(map[[2]uint32]uint32), conns: make(map[net.Conn]struct{})}
+// lockPortMapper waits until no other test, of this process or another one, starts a server that
+// registers, or ends its port mapper: a server ends at once if the mapper that it found is gone.
+func lockPortMapper() (unlock func() error, err error) {
 	lock, err := os.OpenFile(rpcbindSocket+".stager-tests", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() // which unlocks it
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, err
+		return nil, errors.Join(err, lock.Close())
 	}
+	return lock.Close, nil // which unlocks it
+}
+
+// startPortMapper returns a mapper that does nothing when there is one already. The caller has locked
+// it, and keeps the lock until its server has registered.
+func startPortMapper() (*portMapper, error) {
+	m := &portMapper{ports: make(map[[2]uint32]uint32), conns: make(map[net.Conn]struct{})}
 	if conn, err := net.Dial("unix", rpcbindSocket); err == nil {
 		return m, conn.Close()
 	}
@@ -59,7 +63,16 @@ func startPortMapper() (*portMapper, error) {
 	return m, nil
 }
 
-func (m *portMapper) close() error {
+// close ends the mapper, once no server of another test is about to register with it.
+func (m *portMapper) close() (err error) {
+	if len(m.listeners) == 0 {
+		return nil
+	}
+	unlock, err := lockPortMapper()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	var errs []error
 	for _, l := range m.listeners {
 		errs = append(errs, l.Close())
