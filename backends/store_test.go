@@ -279,7 +279,7 @@ func TestSweepHoldsNoPermit(t *testing.T) {
 	b := sweeping{mem.New(), nil}
 	var s *backends.Store
 	b.during = func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := s.PutBytes(ctx, "a", nil, backends.CreateOptions{}); err != nil {
 			t.Errorf("during a sweep: %v", err)

@@ -342,7 +342,7 @@ func hasty(address string, getenv func(string) string) *Backend {
 	set := settings{address: address, host: "127.0.0.1", share: "data", signing: true, mapped: true}
 	return newBackend(&dialer{
 		settings: set, opts: backends.Options{Getenv: getenv}, log: slog.New(slog.DiscardHandler),
-		connectWithin: 300 * time.Millisecond, silence: 600 * time.Millisecond,
+		connectWithin: 300 * time.Millisecond, silence: 2 * time.Second,
 	})
 }
 
@@ -363,6 +363,7 @@ func TestServerOfAnotherProtocol(t *testing.T) {
 		}
 	}()
 	b := hasty(l.Addr().String(), func(string) string { return "x" })
+	b.pool.dialer.connectWithin = connectWithin
 	defer b.Close()
 	if _, err := b.Stat(t.Context(), "x"); backends.KindOf(err) != backends.Unavailable || !strings.Contains(fmt.Sprint(err), "is it an SMB server?") {
 		t.Errorf("from a server that hangs up: %v (%v); want a question of kind unavailable", err, backends.KindOf(err))

@@ -39,7 +39,7 @@ func newSource(t testing.TB, sum backends.Algorithm) *source {
 		corrupt: make(map[string]int),
 	}
 	s.store = backends.NewStore(s.faults.Wrap(&corrupting{s.Backend, s}), "mem://test/data", backends.Options{
-		RetryFor: time.Second,
+		RetryFor: time.Minute,
 	})
 	return s
 }

@@ -55,10 +55,10 @@ func TestBadInput(t *testing.T) {
 		{"not even YAML", "\x7fELF\x02\x01\x01", Options{}, "line 1, column 5: a control character (U+0002) is not allowed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			start := time.Now()
+			before := processorTime(t) // does not depend on what else the machine does
 			result, err := Inject([]byte(tt.file), tt.opts)
-			if took := time.Since(start); took > 10*time.Second {
-				t.Errorf("it took %s, want far less than 10 s", took)
+			if took := processorTime(t) - before; took > 10*time.Second {
+				t.Errorf("it took %s of the processors, want far less than 10 s", took)
 			}
 			switch {
 			case tt.want == "" && err != nil:

@@ -84,10 +84,11 @@ func measured(b *testing.B, text []byte) {
 }
 
 // processorTime returns the time that all processors have spent on this process.
-func processorTime(b *testing.B) time.Duration {
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -20,7 +20,7 @@ type destination struct {
 
 func newDestination() *destination {
 	d := &destination{Backend: mem.New()}
-	d.store = backends.NewStore(d.faults.Wrap(d.Backend), "mem://dst", backends.Options{RetryFor: time.Second})
+	d.store = backends.NewStore(d.faults.Wrap(d.Backend), "mem://dst", backends.Options{RetryFor: time.Minute})
 	return d
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 func store(m *mem.Backend) *backends.Store {
-	return backends.NewStore(m, "mem://files", backends.Options{RetryFor: time.Second})
+	return backends.NewStore(m, "mem://files", backends.Options{RetryFor: time.Minute})
 }
 
 func openPacked(t testing.TB, m *mem.Backend, cfg Config) *Packed {
@@ -242,7 +242,7 @@ func TestPackRejectsFilesThatChangedSinceListing(t *testing.T) {
 			t.Errorf("a file of %d bytes that was replaced: got %v, want kind Changed", size, err)
 		}
 
-		lying := backends.NewStore(liar{mem.NewWith(backends.Capabilities{Checksum: backends.CRC32C})}, "mem://files", backends.Options{RetryFor: time.Second})
+		lying := backends.NewStore(liar{mem.NewWith(backends.Capabilities{Checksum: backends.CRC32C})}, "mem://files", backends.Options{RetryFor: time.Minute})
 		if _, err := lying.Put(t.Context(), "a.jpg", conformance.ContentsOf("a", size), size, backends.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func newPacking(n int) *packing { return &packing{src: images(n), dst: mem.New()
 
 func (p *packing) publisher(t *testing.T) *Publisher {
 	t.Helper()
-	dst := backends.NewStore(p.dst, "mem://dst", backends.Options{RetryFor: time.Second})
+	dst := backends.NewStore(p.dst, "mem://dst", backends.Options{RetryFor: time.Minute})
 	return &Publisher{Packed: openPacked(t, p.src, p.cfg), Dst: dst, Overwrite: p.overwrite, Log: slog.New(slog.DiscardHandler)}
 }
 

@@ -32,7 +32,7 @@ func newSide(name string, sum backends.Algorithm) *side {
 
 func wrapped(name string, b *mem.Backend, wrap func(backends.Backend) backends.Backend) *side {
 	s := &side{Backend: b}
-	s.store = backends.NewStore(s.faults.Wrap(wrap(b)), "mem://"+name, backends.Options{RetryFor: time.Second})
+	s.store = backends.NewStore(s.faults.Wrap(wrap(b)), "mem://"+name, backends.Options{RetryFor: time.Minute})
 	return s
 }
 
