@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long until and ended wait.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // script is what one script has running.
 type script struct {

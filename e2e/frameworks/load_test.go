@@ -119,7 +119,7 @@ func loadedRow(t *testing.T, stager, python, way string) string {
 	}
 	names, saves, last := marks(t, dir+"/marks")
 	var steps []committed
-	for limit := time.Now().Add(20 * time.Second); len(steps) < len(names) && time.Now().Before(limit); time.Sleep(200 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); len(steps) < len(names) && time.Now().Before(limit); time.Sleep(200 * time.Millisecond) {
 		steps = committedSteps(t, stager, dest)
 	}
 	if len(steps) < len(names) || len(steps) > saves { // one name may be written again, as a new step
