@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -75,7 +77,7 @@ func (c *Cursor) check() error {
 	}
 	for _, u := range c.Used {
 		if u.Pos < 0 || u.Samples < 0 || c.has(u.seq()) {
-			return &CursorError{fmt.Sprintf("the cursor has %d used samples at position %d of epoch %d, which is finished or has no item", u.Samples, u.Pos, u.Epoch)}
+			return &CursorError{fmt.Sprintf("the cursor has %s at position %d of epoch %d, which is finished or has no item", english.Plural(u.Samples, "used sample", ""), u.Pos, u.Epoch)}
 		}
 	}
 	if c.Epoch < 0 {

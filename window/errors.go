@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 )
 
 var (
@@ -95,7 +97,7 @@ type SkippedError struct{ Items []BadItem }
 func (e *SkippedError) Error() string {
 	const most = 5
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d shards were skipped:", len(e.Items))
+	fmt.Fprintf(&b, "%s %s skipped:", english.Plural(len(e.Items), "shard", ""), english.PluralWord(len(e.Items), "was", "were"))
 	for i, item := range e.Items {
 		if i == most {
 			fmt.Fprintf(&b, " and %d more; the status lists them", len(e.Items)-most)

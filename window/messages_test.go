@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,4 +175,13 @@ func gone(b *bench) {
 	b.fetcher.script[0] = []error{ErrGone, ErrGone, ErrGone, ErrGone, ErrGone}
 	b.idle()
 	b.advance(time.Minute)
+}
+
+func TestSkippedErrorCountsShards(t *testing.T) {
+	for n, want := range map[int]string{1: "1 shard was skipped: a ", 2: "2 shards were skipped: a "} {
+		err := &SkippedError{Items: slices.Repeat([]BadItem{{Name: "a", Reason: "torn"}}, n)}
+		if got := err.Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q in front", got, want)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 )
 
 const (
@@ -174,11 +175,7 @@ func (w *Window) starvationLocked(now time.Time) *Starvation {
 	if s.Seconds == 0 || s.Seconds*starveShare < s.Of*float64(active) {
 		return nil
 	}
-	who := "1 reader"
-	if s.Readers != 1 {
-		who = fmt.Sprintf("%d readers", s.Readers)
-	}
-	s.Words = fmt.Sprintf("%s waited %s in the last %s, %s of it for %s", who, seconds(s.Seconds), seconds(s.Of), seconds(s.Causes[s.Cause]), w.limit(s.Cause, p, s.Of))
+	s.Words = fmt.Sprintf("%s waited %s in the last %s, %s of it for %s", english.Plural(s.Readers, "reader", ""), seconds(s.Seconds), seconds(s.Of), seconds(s.Causes[s.Cause]), w.limit(s.Cause, p, s.Of))
 	return &s
 }
 
@@ -223,12 +220,12 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 		for _, item := range w.items.grown {
 			largest = max(largest, item.Size)
 		}
-		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %d shards (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",
-			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), s.held.items, strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
+		return fmt.Sprintf("space in the window: of its size of %s, readers held %s in %s (%s), %s were in acknowledged files that are still open, and the next shard has %s. Raise size to %s, or have readers hold less at once%s",
+			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), english.Plural(s.held.items, "shard", ""), strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
 			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)), w.shares.silent())
 	case CauseReaders:
-		return fmt.Sprintf("other readers: the last %d shards of the epoch were held by %s, one for %s. Check the reader that holds a shard longest; more and smaller shards shorten the end of an epoch%s",
-			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.shares.silent())
+		return fmt.Sprintf("other readers: the last %s of the epoch %s held by %s, one for %s. Check the reader that holds a shard longest; more and smaller shards shorten the end of an epoch%s",
+			english.Plural(s.held.items, "shard", ""), english.PluralWord(s.held.items, "was", "were"), cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.shares.silent())
 	}
 	return string(cause)
 }

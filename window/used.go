@@ -3,6 +3,8 @@ package window
 import (
 	"fmt"
 	"slices"
+
+	"github.com/dustin/go-humanize/english"
 )
 
 // A lease records which shards a reader holds, not how far it has read them. Only the trainer knows
@@ -68,6 +70,11 @@ func (w *Window) Reached(c Cursor, seen int64) Cursor {
 	return reached
 }
 
+// samplesAre returns "1 sample is" or "2 samples are".
+func samplesAre(n int64) string {
+	return english.Plural(int(n), "sample", "") + " " + english.PluralWord(int(n), "is", "are")
+}
+
 func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	switch {
 	case c.Manifest != w.cfg.Manifest || c.Part != w.cfg.Part:
@@ -88,7 +95,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		}
 	}
 	if rest < 0 {
-		return c, fmt.Sprintf("%d samples are %d fewer than the epochs before %d contain: count every sample since the start of the job", seen, -rest, c.Epoch)
+		return c, fmt.Sprintf("%s %d fewer than the epochs before %d contain: count every sample since the start of the job", samplesAre(seen), -rest, c.Epoch)
 	}
 	var order []int32
 	if !w.progress.over(c.Epoch) {
@@ -111,7 +118,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 			continue
 		}
 		if _, leased := slices.BinarySearch(c.Leased, pos); rest > 0 && !settled && !leased {
-			return c, fmt.Sprintf("%d samples are %d more than were delivered to readers", seen, rest)
+			return c, fmt.Sprintf("%s %d more than were delivered to readers", samplesAre(seen), rest)
 		}
 		end = min(end, pos)
 		if n = min(n, rest); n > 0 {
@@ -119,7 +126,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		}
 	}
 	if rest > 0 {
-		return c, fmt.Sprintf("%d samples are %d more than were delivered to readers", seen, rest)
+		return c, fmt.Sprintf("%s %d more than were delivered to readers", samplesAre(seen), rest)
 	}
 	c.Finished = map[int][]Span{}
 	if spans := spansOf(order, func(pos int) bool { return pos < end }); len(spans) > 0 {

@@ -170,7 +170,7 @@ var moreLosses = []loss{
 			q.take(1)
 		},
 		status: `"skipped":\[{"name":"shard-0.tar"`,
-		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn", "1 shards were skipped: shard-0.tar"}, code: 76, term: true,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers rejected it .*torn", "1 shard was skipped: shard-0.tar"}, code: 76, term: true,
 		moves: []string{"stager_window_skipped_total"},
 	},
 	{

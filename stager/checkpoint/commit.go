@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
@@ -124,7 +126,7 @@ func (c *Commit) check() error {
 		return fmt.Errorf("%q is not a data directory", c.Data)
 	}
 	if c.Step < 0 || len(c.Files) == 0 || c.Nodes < 1 {
-		return fmt.Errorf("step %d with %d files of %d nodes is not valid", c.Step, len(c.Files), c.Nodes)
+		return fmt.Errorf("step %d with %s of %s is not valid", c.Step, english.Plural(len(c.Files), "file", ""), english.Plural(c.Nodes, "node", ""))
 	}
 	var total int64
 	type place struct {
@@ -142,7 +144,7 @@ func (c *Commit) check() error {
 			}
 		}
 		if f.Node < 0 || f.Node >= c.Nodes {
-			return fmt.Errorf("%q belongs to node %d, but there are only %d nodes", f.Path, f.Node, c.Nodes)
+			return fmt.Errorf("%q belongs to node %d, but there %s only %s", f.Path, f.Node, english.PluralWord(c.Nodes, "is", "are"), english.Plural(c.Nodes, "node", ""))
 		}
 		if seen[place{f.Node, f.Path}] {
 			return fmt.Errorf("%q is listed twice", f.Path)

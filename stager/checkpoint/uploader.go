@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/sys"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
@@ -273,7 +275,7 @@ func (cfg *Config) complete() error {
 	case cfg.Keep.Best > 0 && cfg.Keep.Metric == "":
 		return errors.New("keeping the best steps needs the name of a metric")
 	case cfg.Node < 0 || cfg.Node >= max(cfg.Nodes, 1) && cfg.Nodes > 0:
-		return fmt.Errorf("node %d is out of range: %d nodes are counted from 0", cfg.Node, cfg.Nodes)
+		return fmt.Errorf("node %d is out of range: the job has %s, counted from 0", cfg.Node, english.Plural(cfg.Nodes, "node", ""))
 	case cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint && cfg.Job == "":
 		return errors.New("with several nodes, the identity of the job must be set")
 	}
