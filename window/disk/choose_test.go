@@ -142,10 +142,12 @@ func (m *fakeMachine) write(c *chooser, w way, n int) {
 	}
 }
 
-// most records the maximum of pending bytes from a time on, until stop is closed.
-func (m *fakeMachine) most(from time.Time) (stop chan struct{}, most *int64) {
-	stop, most = make(chan struct{}), new(int64)
+// most records the maximum of pending bytes from a time on. The function ends that and returns it.
+func (m *fakeMachine) most(from time.Time) (end func() int64) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	var most int64
 	go func() {
+		defer close(ended)
 		for {
 			select {
 			case <-stop:
@@ -154,12 +156,16 @@ func (m *fakeMachine) most(from time.Time) (stop chan struct{}, most *int64) {
 			}
 			m.mu.Lock()
 			if !time.Now().Before(from) {
-				*most = max(*most, m.dirty+m.flush)
+				most = max(most, m.dirty+m.flush)
 			}
 			m.mu.Unlock()
 		}
 	}()
-	return stop, most
+	return func() int64 {
+		close(stop)
+		<-ended
+		return most
+	}
 }
 
 // took is the duration of a transfer, without and with a sync at its end.
@@ -405,11 +411,10 @@ func TestChooserLeavesMemoryThatBecomesShort(t *testing.T) {
 			}
 			return 4 << 30
 		}
-		stop, most := m.most(start.Add(3 * time.Second))
+		most := m.most(start.Add(3 * time.Second))
 		m.move(newChooser(m.room), WriteAuto, 8, false, 1<<30)
-		close(stop)
-		if *most > 100<<20 {
-			t.Errorf("%d bytes were in the page cache at once when memory was short, want %d at most", *most, 100<<20)
+		if got := most(); got > 100<<20 {
+			t.Errorf("%d bytes were in the page cache at once when memory was short, want %d at most", got, 100<<20)
 		}
 	})
 }
@@ -420,11 +425,10 @@ func TestChooserStaysWithinAControlGroup(t *testing.T) {
 		m := newFakeMachine(0.2, 2, limit)
 		m.group = true
 		c := newChooser(m.room)
-		stop, most := m.most(time.Now())
+		most := m.most(time.Now())
 		m.move(c, WriteAuto, 8, false, 1<<30)
-		close(stop)
-		if *most > limit {
-			t.Errorf("%d bytes were in the page cache at once, want %d at most", *most, limit)
+		if got := most(); got > limit {
+			t.Errorf("%d bytes were in the page cache at once, want %d at most", got, limit)
 		}
 		if c.cached < 64<<20 {
 			t.Errorf("%d bytes went to the page cache, want its room used", c.cached)
