@@ -165,7 +165,7 @@ func TestKerberosTicketExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, logins := inner(s), 0
-	for start := time.Now(); time.Since(start) < 2*life; logins++ {
+	for start := time.Now(); time.Since(start) < 2*life || logins < 10; logins++ {
 		fresh, err := b.pool.dial(t.Context())
 		if err != nil {
 			t.Fatalf("after %v: %v", time.Since(start), err)
@@ -174,9 +174,6 @@ func TestKerberosTicketExpires(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		fresh.end()
-	}
-	if logins < 10 {
-		t.Errorf("%d logins in %v, want many", logins, 2*life)
 	}
 }
 

@@ -162,14 +162,16 @@ func TestTokenRejectedAsExpired(t *testing.T) {
 	}
 }
 
-func TestTokenRequestIsShared(t *testing.T) {
+func TestTokenRequestIsShared(t *testing.T) { synctest.Test(t, tokenRequestIsShared) }
+
+func tokenRequestIsShared(t *testing.T) {
 	var asked atomic.Int32
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=http://metadata.example")}, false)
+	c.client.Transport = direct{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
+		time.Sleep(failFor / 2) // the others wait meanwhile
 		http.Error(w, "none", http.StatusNotFound)
-	}))
-	defer service.Close()
-	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
+	})}
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
