@@ -34,7 +34,7 @@ func TestRetrierStopsByKind(t *testing.T) {
 		{"an error that asks for another attempt", &Error{Kind: Permission, Again: true, Err: errors.New("expired")}, never, 8, 20, time.Minute, "without progress"},
 		{"no connection", &Error{Kind: Unavailable, Err: errors.New("refused")}, never, 8, 20, time.Minute, "gave up after"},
 		{"an unknown error", &Error{Kind: Unknown, Err: errors.New("odd")}, never, unknownTries, unknownTries, time.Minute, "gave up after 5 tries"},
-		{"a pause longer than the patience", &Error{Kind: Throttled, RetryAfter: time.Hour, Err: errors.New("slow down")}, never, 1, 1, 0, "gave up after 1 tries"},
+		{"a pause longer than the patience", &Error{Kind: Throttled, RetryAfter: time.Hour, Err: errors.New("slow down")}, never, 1, 1, 0, "gave up after 1 try "},
 		{"progress at first", &Error{Kind: Unavailable, Err: errors.New("reset")}, func(i int) bool { return i < 100 }, 108, 120, 2 * time.Minute, "without progress"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/dustin/go-humanize/english"
 )
 
 // unknownTries is the number of attempts for errors of kind Unknown: enough for an unclassified
@@ -69,6 +70,6 @@ func (r *retrier) gaveUp(err error) error {
 		return err
 	}
 	out := *e
-	out.Err = fmt.Errorf("%w (gave up after %d tries without progress in %v)", e.Err, r.failures, time.Since(r.since).Round(time.Millisecond))
+	out.Err = fmt.Errorf("%w (gave up after %s without progress in %v)", e.Err, english.Plural(r.failures, "try", "tries"), time.Since(r.since).Round(time.Millisecond))
 	return &out
 }
