@@ -79,7 +79,7 @@ type keyRange struct {
 }
 
 type listPage struct {
-	objects []Object
+	objects packed
 	samples []string // some of their keys
 	skipped []Skipped
 }
@@ -202,14 +202,15 @@ func (l *aheadListing) drain(at position, yield func(Object) bool) error {
 		for _, s := range page.skipped {
 			l.tell(s)
 		}
-		for _, obj := range page.objects {
+		if !page.objects.all(func(obj Object) bool {
 			if obj.Key <= at.last {
-				return named(Errorf(Corrupt, "list", l.prefix, "%q is listed after %q, so keys may be missing", obj.Key, at.last), "list", l.store.name, l.prefix)
+				err = named(Errorf(Corrupt, "list", l.prefix, "%q is listed after %q, so keys may be missing", obj.Key, at.last), "list", l.store.name, l.prefix)
+				return false
 			}
 			at = at.next(obj.Key)
-			if !yield(obj) {
-				return nil
-			}
+			return yield(obj)
+		}) {
+			return err
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (l *aheadListing) next(at position) (page listPage, more bool, err error) {
 		switch {
 		case len(r.pages) > 0:
 			page, r.pages = r.pages[0], r.pages[1:]
-			if len(page.objects) > 0 {
+			if page.objects.n > 0 {
 				l.passedLocked(page.samples)
 			}
 			l.changed.Broadcast()
@@ -345,7 +346,8 @@ func (l *aheadListing) goneLocked(r *keyRange) bool {
 // takeLocked ends the page of a range that arrives.
 func (l *aheadListing) takeLocked(r *keyRange) {
 	objects, skipped := r.arriving, r.skipped
-	r.arriving, r.skipped = nil, nil
+	r.arriving, r.skipped = objects[:0], nil
+	defer clear(objects) // the strings
 	if len(objects) == 0 && len(skipped) == 0 {
 		return
 	}
@@ -375,7 +377,7 @@ func (l *aheadListing) takeLocked(r *keyRange) {
 		}
 	}
 	if len(objects)+len(kept) > 0 {
-		r.pages = append(r.pages, listPage{objects, samples, kept})
+		r.pages = append(r.pages, listPage{pack(objects), samples, kept})
 	}
 }
 
