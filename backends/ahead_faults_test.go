@@ -117,6 +117,30 @@ func TestListResumesBehindTheLastKey(t *testing.T) {
 	})
 }
 
+// A server may fail where a listing begins behind a key that it does not have. Such keys are guesses, so the
+// listing goes on without them.
+func TestListAheadIgnoresErrorsOfGuesses(t *testing.T) {
+	for _, kind := range []backends.Kind{backends.Permission, backends.Corrupt, backends.Unavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			s := numberedKeys()
+			s.fail = func(_ int, after string) error {
+				if _, has := slices.BinarySearch(s.keys, after); after != "" && !has {
+					return backends.Errorf(kind, "", "", "internal error")
+				}
+				return nil
+			}
+			got, err := listed(t.Context(), s.store(), "")
+			if err != nil || !slices.Equal(got, s.keys) {
+				t.Errorf("%v: got %d keys (%v), want all", kind, len(got), err)
+			}
+			t.Logf("%v: %d requests for 100 pages", kind, s.requests)
+			if s.requests > 150 {
+				t.Errorf("%v: got %d requests for 100 pages, want 150 at most", kind, s.requests)
+			}
+		})
+	}
+}
+
 // A server that refuses more than some requests at once is asked for fewer.
 func TestListAheadGivesWayToThrottling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

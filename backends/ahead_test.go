@@ -142,9 +142,9 @@ func (s *paged) list(ctx context.Context, prefix, after string) iter.Seq2[backen
 	}
 }
 
-func (s *paged) Directories(ctx context.Context, prefix, after string) (dirs []string, err error) {
-	keys, _, err := s.page(ctx, prefix, after, true)
-	return slices.DeleteFunc(keys, func(key string) bool { return !strings.HasSuffix(key, "/") || key <= after }), err
+func (s *paged) Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error) {
+	keys, more, err := s.page(ctx, prefix, after, true)
+	return slices.DeleteFunc(keys, func(key string) bool { return !strings.HasSuffix(key, "/") || key <= after }), more, err
 }
 
 // below returns the keys that a listing of prefix has.
@@ -161,81 +161,6 @@ func listed(ctx context.Context, store *backends.Store, prefix string) (keys []s
 		keys = append(keys, obj.Key)
 	}
 	return keys, nil
-}
-
-// datasets are key spaces as jobs have them, and worse ones, each of n keys.
-var datasets = []struct {
-	name string
-	key  func(i int, random *rand.Rand) string
-	fast bool // it takes at most a third of the time
-}{
-	{"numbered in one directory", func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/img_%09d.jpg", i) }, true},
-	{"numbered without zeros", func(i int, _ *rand.Rand) string { return fmt.Sprintf("img-%d.jpg", i) }, true},
-	{"hashes", func(_ int, random *rand.Rand) string {
-		return fmt.Sprintf("objects/%016x%016x", random.Uint64(), random.Uint64())
-	}, true},
-	{"a page to a directory", func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%04d/sample-%09d.jpg", i/100, i) }, true},
-	{"ten to a directory", func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%06d/%d.jpg", i/10, i%10) }, true},
-	{"classes of 1.3 pages", func(i int, random *rand.Rand) string {
-		return fmt.Sprintf("train/n%08d/n%08d_%d.JPEG", 1440764+i/130*7919, 1440764+i/130*7919, random.Uint32N(100000))
-	}, true},
-	{"classes with words, of 5 pages", func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%s/%04d.jpg", word(i/500), i%500) }, true},
-	{"ten directories with words, of 20 pages", func(i int, _ *rand.Rand) string { return fmt.Sprintf("%s/%06d", word(i/2000), i) }, true},
-	{"dates", func(i int, _ *rand.Rand) string {
-		return time.Date(2020, 1, 1, 0, 0, 17*i, 0, time.UTC).Format("2006/01/02/15-04-05.json")
-	}, true},
-	{"random", func(_ int, random *rand.Rand) string {
-		name := make([]byte, 12)
-		for i := range name {
-			name[i] = "abcxyz/-._0 ~\xc3\xa9"[random.IntN(14)]
-		}
-		return string(name) + ".x"
-	}, false},
-}
-
-// word returns a name that says nothing of the next one.
-func word(i int) string {
-	random := rand.New(rand.NewPCG(uint64(i), 1))
-	name := make([]byte, 3+random.IntN(6))
-	for i := range name {
-		name[i] = byte('a' + random.IntN(26))
-	}
-	return string(name)
-}
-
-// A listing of ten million keys took 17 minutes, one page of 100 ms after the other.
-func TestListRequestsPagesAhead(t *testing.T) {
-	const n = 20_000
-	for _, tt := range datasets {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(1, 2))
-				var keys []string
-				for i := range n {
-					keys = append(keys, tt.key(i, random))
-				}
-				s := newPaged(keys)
-				s.perPage = 100
-				pages := (len(s.keys) + s.perPage - 1) / s.perPage
-				began := time.Now()
-				got, err := listed(t.Context(), s.store(), "")
-				if err != nil || !slices.Equal(got, below(s.keys, "")) {
-					t.Fatalf("got %d keys (%v), want %d", len(got), err, len(s.keys))
-				}
-				took, alone := time.Since(began), time.Duration(pages)*s.latency
-				t.Logf("%d pages in %d requests, at most %d at once; %.1f s instead of %.1f s", pages, s.requests, s.most, took.Seconds(), alone.Seconds())
-				if tt.fast && took > alone/3 {
-					t.Errorf("it takes %v, want a third of %v", took, alone)
-				}
-				if took > alone+10*s.latency {
-					t.Errorf("it takes %v, one page after the other takes %v", took, alone)
-				}
-				if most := pages + pages/3 + 20; s.requests > most {
-					t.Errorf("got %d requests for %d pages, want %d at most", s.requests, pages, most)
-				}
-			})
-		})
-	}
 }
 
 // What is short, or fast, is listed by as many requests as there are pages.

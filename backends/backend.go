@@ -101,9 +101,9 @@ type PageLister interface {
 	// ListAfter yields what List yields, without the keys up to after. It fails with kind Unsupported
 	// or Invalid if the server cannot do that.
 	ListAfter(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
-	// Directories returns the directories of one page of ListLevel that come behind after; none if
-	// there are no more.
-	Directories(ctx context.Context, prefix, after string) ([]string, error)
+	// Directories returns the directories of one page of ListLevel that come behind after. more is false
+	// if that is the last page.
+	Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error)
 }
 
 // Local is implemented by backends whose objects are files of this machine.

@@ -2,6 +2,8 @@ package backends
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -39,16 +41,19 @@ func (s *span) add(key string) {
 // a number is the beginning of a name: positions are digits, and the bytes that may be there are their
 // values. So "img_000999.jpg" is followed by "img_001".
 type shape struct {
-	seen [64][256 / 64]uint64 // sets of bytes, by position
-	may  [64]string           // what may be at a position, ascending; "": not computed
+	seen [64]bytesSeen // by position
+	may  [64]string    // what may be at a position, ascending; "": not computed
 }
+
+// bytesSeen is a set of bytes.
+type bytesSeen [256 / 64]uint64
 
 func (s *shape) add(name string) {
 	for i := range min(len(name), len(s.seen)) {
 		c := name[i]
 		if set := &s.seen[i][c/64]; *set&(1<<(c%64)) == 0 {
 			*set |= 1 << (c % 64)
-			s.may[i] = ""
+			clear(s.may[:])
 		}
 	}
 }
@@ -62,7 +67,9 @@ const (
 	uppercase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// alphabet returns which bytes may be at a position; "" if no name is as long.
+// alphabet returns which bytes may be at a position; "" if no name is as long. The bytes that were seen are
+// completed up to the first position that varies. Those behind it have had all their values: the days of a
+// month end with 31.
 func (s *shape) alphabet(at int) string {
 	if at >= len(s.seen) {
 		return ""
@@ -71,31 +78,8 @@ func (s *shape) alphabet(at int) string {
 		return s.may[at]
 	}
 	set := s.seen[at]
-	count := func(of string) (n int) {
-		for i := range len(of) {
-			if set[of[i]/64]&(1<<(of[i]%64)) != 0 {
-				n++
-			}
-		}
-		return n
-	}
-	add := func(all string) {
-		for i := range len(all) {
-			set[all[i]/64] |= 1 << (all[i] % 64)
-		}
-	}
-	hasDigits := count(digits) > 0
-	for _, letters := range []struct{ all, hex string }{{lowercase, lowerHex}, {uppercase, upperHex}} {
-		n := count(letters.all)
-		switch {
-		case n > 0 && n == count(letters.hex) && hasDigits:
-			add(letters.hex)
-		case n > 1:
-			add(letters.all)
-		}
-	}
-	if hasDigits {
-		add(digits)
+	if !s.varies(at) {
+		complete(&set)
 	}
 	var all strings.Builder
 	for c := range 256 {
@@ -105,6 +89,50 @@ func (s *shape) alphabet(at int) string {
 	}
 	s.may[at] = all.String()
 	return s.may[at]
+}
+
+// varies reports whether names differ before a position.
+func (s *shape) varies(at int) bool {
+	return slices.ContainsFunc(s.seen[:at], func(set bytesSeen) bool {
+		n := 0
+		for _, word := range set {
+			n += bits.OnesCount64(word)
+		}
+		return n > 2
+	})
+}
+
+// complete adds the digits and letters that may follow those of a set.
+func complete(set *bytesSeen) {
+	hasDigits := set.count(digits) > 0
+	for _, letters := range []struct{ all, hex string }{{lowercase, lowerHex}, {uppercase, upperHex}} {
+		n := set.count(letters.all)
+		switch {
+		case n > 0 && n == set.count(letters.hex) && hasDigits:
+			set.add(letters.hex)
+		case n > 3:
+			set.add(letters.all)
+		}
+	}
+	if hasDigits {
+		set.add(digits)
+	}
+}
+
+// count returns how many of some bytes are in the set.
+func (set *bytesSeen) count(of string) (n int) {
+	for _, c := range []byte(of) {
+		if set[c/64]&(1<<(c%64)) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (set *bytesSeen) add(all string) {
+	for _, c := range []byte(all) {
+		set[c/64] |= 1 << (c % 64)
+	}
 }
 
 // number returns the number of a name from a position on.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -94,5 +95,19 @@ func TestSpanKeepsSomeKeysOfAll(t *testing.T) {
 		if far := s.samples[len(s.samples)/2]; n >= 1000 && (far < fmt.Sprintf("%06d", n/3) || far > fmt.Sprintf("%06d", 2*n/3)) {
 			t.Errorf("%d keys: the sample in the middle is %q", n, far)
 		}
+	}
+}
+
+// Days were continued up to 99, so that two thirds of the ranges of a dataset with dates had no keys.
+func TestShapeKnowsHowLongMonthsAre(t *testing.T) {
+	s := new(shape)
+	for day := range 90 {
+		s.add(time.Date(2020, 1, 1+day, 0, 0, 0, 0, time.UTC).Format("2006-01-02"))
+	}
+	if got := s.alphabet(len("2006-01-")); got != "0123" {
+		t.Errorf("the first digit of a day is one of %q, want one of 0123", got)
+	}
+	if got := s.alphabet(len("2006-0")); got != digits {
+		t.Errorf("the last digit of a month is one of %q, want any", got)
 	}
 }

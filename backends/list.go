@@ -79,28 +79,27 @@ type paging struct {
 	throttled atomic.Int64 // when a page was refused for the rate of requests, in Unix nanoseconds
 }
 
-// A position is where a listing resumes: behind a key, up to which n keys were yielded, the last but one of
-// which was before. An n of -1 means that none of them was, and that nothing depends on what this listing
-// yields before others have found its first key, too.
+// A position is where a listing resumes: behind the last of n keys that were yielded.
 type position struct {
-	before, last string
+	before, last string // the last two
 	n            int
 }
 
 // next returns the position behind a key.
-func (p position) next(key string) position {
-	if p.n < 0 {
-		return position{p.before, key, p.n}
-	}
-	return position{p.last, key, p.n + 1}
-}
+func (p position) next(key string) position { return position{p.last, key, p.n + 1} }
 
-// scan calls each for the objects below prefix behind a position, until it returns false. After a
-// failure it resumes behind the last one. It fails with errFromStart if n is -1 and the server cannot begin
-// a listing behind a key.
+// scan calls each for the objects below prefix behind a position, until it returns false. After a failure
+// it resumes behind the last one.
 func (s *Store) scan(ctx context.Context, prefix string, at position, each func(Object) bool) error {
 	pages, _ := s.backend.(PageLister)
 	l := &listing{store: s, prefix: prefix, at: at, pages: pages, list: s.backend.List, each: each}
+	return s.retry(ctx, "list", prefix, l.attempt)
+}
+
+// scanBehind is scan behind a start that need not be a key. It fails with errFromStart if the server cannot
+// begin there.
+func (s *Store) scanBehind(ctx context.Context, pages PageLister, prefix, start string, each func(Object) bool) error {
+	l := &listing{store: s, prefix: prefix, start: start, pages: pages, each: each}
 	return s.retry(ctx, "list", prefix, l.attempt)
 }
 
@@ -109,6 +108,7 @@ type listing struct {
 	store  *Store
 	prefix string
 	at     position
+	start  string     // each attempt begins behind it; "": behind the position
 	pages  PageLister // nil: it always begins with the first key
 	list   func(ctx context.Context, prefix string) iter.Seq2[Object, error]
 	each   func(Object) bool
@@ -120,7 +120,10 @@ type listing struct {
 // begin returns the listing of an attempt, and the key behind which it begins; "" for the first one.
 func (l *listing) begin(ctx context.Context) (all iter.Seq2[Object, error], behind string) {
 	s := l.store
-	if l.pages != nil && (l.at.n < 0 || !l.whole && !s.paging.fromStart.Load()) {
+	switch {
+	case l.start != "":
+		behind = l.start
+	case l.pages != nil && !l.whole && !s.paging.fromStart.Load():
 		behind = l.at.before
 	}
 	if behind == "" {
@@ -134,7 +137,7 @@ func (l *listing) begin(ctx context.Context) (all iter.Seq2[Object, error], behi
 func (l *listing) attempt(ctx context.Context, watchdog *stallDetector) error {
 	resumed, again, last := l.at, 0, ""
 	all, behind := l.begin(ctx)
-	trusted := behind == "" || resumed.n < 0
+	trusted := behind == "" || l.start != ""
 	for obj, err := range all {
 		if err != nil {
 			return l.failed(err, behind)
@@ -189,11 +192,11 @@ func (l *listing) failed(err error, behind string) error {
 }
 
 // fromStart makes all further listings begin at their first key, and returns the error with which this
-// one does, too, if it knows how many keys it has had.
+// one does, too, unless it has a start of its own.
 func (l *listing) fromStart(err error) error {
 	l.refused = true
 	l.store.paging.fromStart.Store(true)
-	return &Error{Kind: Unsupported, Again: l.at.n >= 0, Err: fmt.Errorf("%w: %w", errFromStart, err)}
+	return &Error{Kind: Unsupported, Again: l.start == "", Err: fmt.Errorf("%w: %w", errFromStart, err)}
 }
 
 var (

@@ -2,6 +2,7 @@ package backends
 
 import (
 	"encoding/binary"
+	"iter"
 	"time"
 )
 
@@ -57,38 +58,39 @@ func (p *packed) add(text string) {
 	p.text = append(binary.AppendUvarint(p.text, uint64(len(text))), text...)
 }
 
-// all calls yield for each object until it returns false, and reports whether it never did. Times are in UTC.
-func (p packed) all(yield func(Object) bool) bool {
-	rest, key := p.text, []byte(nil)
-	number := func() int {
-		n, width := binary.Uvarint(rest)
-		rest = rest[width:]
-		return int(n)
-	}
-	signed := func() int64 {
-		n, width := binary.Varint(rest)
-		rest = rest[width:]
-		return n
-	}
-	next := func() []byte {
-		n := number()
-		text := rest[:n]
-		rest = rest[n:]
-		return text
-	}
-	for range p.n {
-		flags := rest[0]
-		rest = rest[1:]
-		key = append(key[:number()], next()...)
-		obj := Object{Key: string(key), Size: signed(), Version: Version(next()), Whole: flags&packedWhole != 0}
-		obj.Sum = Checksum{Algorithm: Algorithm(next()), Value: string(next())}
-		if flags&packedTimed != 0 {
-			seconds := signed()
-			obj.ModTime = time.Unix(seconds, signed()).UTC()
+// all yields the objects. Their times are in UTC.
+func (p packed) all() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		rest, key := p.text, []byte(nil)
+		number := func() int {
+			n, width := binary.Uvarint(rest)
+			rest = rest[width:]
+			return int(n)
 		}
-		if !yield(obj) {
-			return false
+		signed := func() int64 {
+			n, width := binary.Varint(rest)
+			rest = rest[width:]
+			return n
+		}
+		next := func() []byte {
+			n := number()
+			text := rest[:n]
+			rest = rest[n:]
+			return text
+		}
+		for range p.n {
+			flags := rest[0]
+			rest = rest[1:]
+			key = append(key[:number()], next()...)
+			obj := Object{Key: string(key), Size: signed(), Version: Version(next()), Whole: flags&packedWhole != 0}
+			obj.Sum = Checksum{Algorithm: Algorithm(next()), Value: string(next())}
+			if flags&packedTimed != 0 {
+				seconds := signed()
+				obj.ModTime = time.Unix(seconds, signed()).UTC()
+			}
+			if !yield(obj) {
+				return
+			}
 		}
 	}
-	return true
 }

@@ -22,8 +22,7 @@ func TestPackedObjectsAreTheSame(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOf(object).Draw(t, "objects")
-		var got []Object
-		if !pack(want).all(func(obj Object) bool { got = append(got, obj); return true }) || !slices.Equal(got, want) {
+		if got := slices.Collect(pack(want).all()); !slices.Equal(got, want) {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})

@@ -13,20 +13,16 @@ import (
 type splitter struct {
 	top    string // the directory that contains all keys
 	shapes map[int]*shape
-	levels map[string]*level // by directory
-	seen   map[string]int    // pages of a directory that have arrived
-	most   map[int]int       // the highest of seen, by depth
-	begun  map[string]int    // ranges that were guessed in a directory
-	each   map[int]float64   // pages of a directory, of the last one that was yielded, by depth
-
-	passing string  // the directory that is being yielded
-	passed  float64 // its pages
+	levels map[string]*level  // by directory
+	seen   map[string]float64 // pages of a directory that have arrived
+	most   map[int]float64    // the highest of seen, by depth
+	begun  map[string]float64 // ranges that were guessed in a directory
 }
 
 func newSplitter(prefix string) splitter {
 	return splitter{
 		top: directoryOf(prefix), shapes: make(map[int]*shape), levels: make(map[string]*level),
-		seen: make(map[string]int), most: make(map[int]int), begun: make(map[string]int), each: make(map[int]float64),
+		seen: make(map[string]float64), most: make(map[int]float64), begun: make(map[string]float64),
 	}
 }
 
@@ -38,9 +34,8 @@ type level struct {
 	end     bool // there are no more
 }
 
-// origin is how a range was chosen, and where its last page lies.
+// origin is where the last page of a range lies.
 type origin struct {
-	again bool    // it continues a range, so no other one reports what lies before its first key
 	dir   string  // the directory of the last page
 	from  string  // the first key of the page in dir
 	to    string  // the last key of the page; "" before the first page
@@ -59,13 +54,12 @@ func (l *aheadListing) noteLocked(r *keyRange) {
 		dir = directoryOf(dir[:len(dir)-1])
 	}
 	at := depth(dir)
-	l.seen[dir]++
-	l.most[at] = max(l.most[at], l.seen[dir])
-	r.dir = dir
-	r.from, r.to, r.share = to, to, 1
+	r.dir, r.from, r.to, r.share = dir, to, to, float64(max(n, 1))/float64(len(all))
 	if n > 0 {
-		r.from, r.share = all[len(all)-n], float64(n)/float64(len(all))
+		r.from = all[len(all)-n]
 	}
+	l.seen[dir] += r.share
+	l.most[at] = max(l.most[at], l.seen[dir])
 	if l.shapes[at] == nil {
 		l.shapes[at] = new(shape)
 	}
@@ -87,28 +81,26 @@ func (l *aheadListing) splitLocked() (at int, r *keyRange) {
 		for at < len(l.ranges) && l.ranges[at].to == "" && l.ranges[at].first == "" && !l.ranges[at].done && strings.HasPrefix(l.ranges[at].start, of.dir) {
 			at++
 		}
-		if r = l.withinLocked(of, at); r != nil {
+		if r = l.withinLocked(i, at); r != nil {
 			return at, r
 		}
 	}
 	return l.besideLocked()
 }
 
-// withinLocked returns a range at an index that begins in the directory of the last page of another one.
-func (l *aheadListing) withinLocked(of *keyRange, at int) *keyRange {
+// withinLocked returns a range that begins in the directory of the last page of the ith range, and is to have
+// an index.
+func (l *aheadListing) withinLocked(i, at int) *keyRange {
+	of := l.ranges[i]
 	step, ok := l.shapes[depth(of.dir)].step(of.dir, of.from, of.to, of.share)
 	if !ok {
 		return nil
-	}
-	guesses := 1 // from this page
-	for l.ranges[at-guesses] != of {
-		guesses++
 	}
 	before, end := max(of.to, l.ranges[at-1].last), ""
 	if at < len(l.ranges) {
 		end = l.ranges[at].start
 	}
-	far := float64(guesses * rangePages)
+	far := float64((at - i) * rangePages)
 	switch {
 	case end != "" && strings.HasPrefix(end, of.dir):
 		if step.distance(end) < far+rangePages/2 {
@@ -126,36 +118,13 @@ func (l *aheadListing) withinLocked(of *keyRange, at int) *keyRange {
 }
 
 // longLocked reports whether another range may begin in a directory: whether it is as long, if it has as many
-// pages as others, or as those that have arrived.
+// pages as the longest one beside it, or, in the longest one, as have arrived.
 func (l *aheadListing) longLocked(dir string) bool {
-	begun := l.begun[dir] + 1
-	if each := l.each[depth(dir)]; each > 0 {
-		return each >= 2*rangePages && float64(begun*rangePages) <= each
+	seen, most, begun := l.seen[dir], l.most[depth(dir)], l.begun[dir]+1
+	if seen < most {
+		return most >= 2*rangePages && begun*rangePages <= most
 	}
-	return l.seen[dir] >= 2 && begun <= l.seen[dir]
-}
-
-// passedLocked notes a page that is yielded, by some of its keys: how many pages the directories have.
-func (l *aheadListing) passedLocked(keys []string) {
-	dirs, last := 0, ""
-	for _, key := range keys {
-		if dir := directoryOf(key); dirs == 0 || dir != last {
-			dirs++
-			last = dir
-		}
-	}
-	switch first := directoryOf(keys[0]); {
-	case dirs > 2:
-		l.each[depth(last)] = 1 / float64(dirs)
-	case first == l.passing && dirs == 1:
-		l.passed++
-		return
-	case first == l.passing:
-		l.each[depth(first)] = l.passed + 0.5
-	case l.passed > 0:
-		l.each[depth(l.passing)] = l.passed
-	}
-	l.passing, l.passed = last, 1/float64(dirs)
+	return seen >= 2 && begun <= seen
 }
 
 // besideLocked returns a range that begins with a directory beside that of a page, and its index.
@@ -219,26 +188,18 @@ func startOf(dir string) string { return strings.TrimSuffix(dir, "/") }
 
 // groupLocked returns how many directories like dir a range is made of, so that it has some pages.
 func (l *aheadListing) groupLocked(dir string) int {
-	each := l.each[depth(dir)]
-	if each == 0 {
-		each = float64(max(l.most[depth(dir)], 1))
-	}
-	return max(1, int(math.Ceil(rangePages/max(each, 0.01))))
+	return int(math.Ceil(rangePages / max(l.most[depth(dir)], 0.01)))
 }
 
 // loadLocked requests the directories of a directory that come behind one of them.
 func (l *aheadListing) loadLocked(v *level, parent, after string) {
-	pages, ok := l.store.backend.(PageLister)
-	if !ok {
-		v.end = true
-		return
-	}
 	v.loading = true
 	in := max(parent, l.prefix) // one begins with the other
 	l.work.Go(func() {
 		var names []string
+		var more bool
 		err := l.store.retry(l.ctx, "list", parent, func(ctx context.Context, _ *stallDetector) (err error) {
-			names, err = pages.Directories(ctx, l.store.prefix+in, l.store.prefix+after)
+			names, more, err = l.lister.Directories(ctx, l.store.prefix+in, l.store.prefix+after)
 			return err
 		})
 		l.mu.Lock()
@@ -251,11 +212,12 @@ func (l *aheadListing) loadLocked(v *level, parent, after string) {
 			}
 		}
 		v.loading = false
-		if v.end = err != nil || len(v.names) == known; v.end {
+		if len(v.names) == known {
 			l.misses++
 		} else {
 			v.after = v.names[len(v.names)-1]
 		}
+		v.end = !more || err != nil || len(v.names) == known
 		l.planLocked()
 	})
 }

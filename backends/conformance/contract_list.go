@@ -100,9 +100,9 @@ func listAfter(c *check, keys []string, prefix string) {
 		if !slices.Equal(got, want) {
 			c.Errorf("list of %q behind %q = %q, want %q", prefix, after, got, want)
 		}
-		names, err := pages.Directories(c.ctx, root+prefix, root+after)
-		if err != nil || !slices.IsSorted(names) {
-			c.Errorf("directories of %q behind %q = %q, %v; want them in order", prefix, after, names, err)
+		names, more, err := pages.Directories(c.ctx, root+prefix, root+after)
+		if err != nil || more || !slices.IsSorted(names) {
+			c.Errorf("directories of %q behind %q = %q, %v, %v; want them in order, and no more", prefix, after, names, more, err)
 		}
 		for _, name := range names {
 			if name = strings.TrimPrefix(name, root); name <= after || !strings.HasSuffix(name, "/") || !slices.Contains(dirs, name) {

@@ -36,10 +36,10 @@ func (b *bucket) level(ctx context.Context, prefix, token string) (all []backend
 }
 
 // Directories implements backends.PageLister.
-func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
-	_, dirs, _, err := b.page(ctx, selection{prefix: prefix, delimiter: "/", from: after}, "")
+func (b *bucket) Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error) {
+	_, dirs, next, err := b.page(ctx, selection{prefix: prefix, delimiter: "/", from: after}, "")
 	if err != nil {
-		return nil, b.explain("list", prefix, err)
+		return nil, false, b.explain("list", prefix, err)
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool { return dir <= after }), nil
+	return slices.DeleteFunc(dirs, func(dir string) bool { return dir <= after }), next != "", nil
 }

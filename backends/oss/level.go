@@ -42,10 +42,10 @@ func (b *bucket) level(ctx context.Context, prefix, token string) (all []backend
 }
 
 // Directories implements backends.PageLister.
-func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
+func (b *bucket) Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error) {
 	page, err := b.page(ctx, selection{prefix, "/", after}, "")
 	if err != nil {
-		return nil, b.explain("list", prefix, err)
+		return nil, false, b.explain("list", prefix, err)
 	}
-	return slices.DeleteFunc(page.CommonPrefixes, func(dir string) bool { return dir <= after }), nil
+	return slices.DeleteFunc(page.CommonPrefixes, func(dir string) bool { return dir <= after }), page.IsTruncated, nil
 }

@@ -60,10 +60,10 @@ func (l *lister) enter(obj backends.Object) bool {
 }
 
 // Directories implements backends.PageLister.
-func (b *bucket) Directories(ctx context.Context, prefix, after string) ([]string, error) {
+func (b *bucket) Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error) {
 	p, _, err := b.requests.list(ctx, selection{prefix, "/", after}, "", nil)
 	if err != nil {
-		return nil, b.explain("list", prefix, err)
+		return nil, false, b.explain("list", prefix, err)
 	}
-	return slices.DeleteFunc(p.prefixes, func(dir string) bool { return dir <= after }), nil
+	return slices.DeleteFunc(p.prefixes, func(dir string) bool { return dir <= after }), p.more, nil
 }
