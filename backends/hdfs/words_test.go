@@ -1,9 +1,11 @@
 package hdfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +118,8 @@ func TestFilesNotRegular(t *testing.T) {
 func TestFilesBeingWritten(t *testing.T) {
 	s := openLive(t, directory(t))
 	b := inner(s)
+	var said bytes.Buffer
+	b.log = slog.New(slog.NewTextHandler(&said, nil))
 	for _, size := range []int{0, 3 << 20} { // none of its blocks is full, or three are
 		writer, err := b.pool.get(t.Context())
 		if err != nil {
@@ -142,6 +146,9 @@ func TestFilesBeingWritten(t *testing.T) {
 			wantRefused(t, "stat of one just begun", err, backends.Changed, "open for writing")
 			if got := keys(t, s); len(got) > 0 {
 				t.Errorf("list = %q, want nothing yet", got)
+			}
+			if want := `level=WARN msg="skipping files that are being written" first=` + b.base + "/" + key; !strings.Contains(said.String(), want) {
+				t.Errorf("the log is %q, want %q", said.String(), want)
 			}
 		} else {
 			if err != nil {

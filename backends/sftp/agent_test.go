@@ -3,6 +3,7 @@ package sftp
 import (
 	"bytes"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,5 +24,36 @@ func TestMissingAgentIsLogged(t *testing.T) {
 		if got := strings.Contains(said.String(), `level=WARN msg="cannot connect to the SSH agent"`); got != want {
 			t.Errorf("SSH_AUTH_SOCK=%s: got the log %q, want a warning: %t", socket, said.String(), want)
 		}
+	}
+}
+
+// An agent that ends while it is asked for its keys is no reason to fail either.
+func TestKeysOfABrokenAgentAreMissingAndLogged(t *testing.T) {
+	s := need(t)
+	socket := filepath.Join(t.TempDir(), "agent")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	var said bytes.Buffer
+	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, "broken-agent", ""), backends.Options{
+		Getenv: s.Getenv("SSH_AUTH_SOCK=" + socket), Log: slog.New(slog.NewTextHandler(&said, nil)),
+	})
+	if err != nil {
+		t.Fatalf("login with a key beside a broken agent: %v", err)
+	}
+	store.Close()
+	if want := `level=WARN msg="cannot read the keys of the SSH agent"`; !strings.Contains(said.String(), want) {
+		t.Errorf("the log is %q, want %s", said.String(), want)
 	}
 }
