@@ -130,9 +130,9 @@ type HubCommit struct {
 // after all WritePart calls have returned.
 type PartWriter interface {
 	// WritePart writes src at off. Parts begin at multiples of Capabilities.PartLength of the
-	// object's size and have that length, except the last. The writer may retain src until Commit
-	// or Abort returns, and may read it more than once. A failed part may be written again.
-	WritePart(ctx context.Context, off int64, src *io.SectionReader) error
+	// object's size and have that length, except the last. The writer may read src more than once,
+	// and may retain src.Unpaced until Commit or Abort returns. A failed part may be written again.
+	WritePart(ctx context.Context, off int64, src *Part) error
 	// Commit and Abort work as in Writer.
 	Commit(ctx context.Context) (Object, error)
 	Abort() error

@@ -214,6 +214,7 @@ func (l *listing) resumed(at position, again int) error {
 	return nil
 }
 
+// The context carries the function that decides about the next page, as it does that of WithSkipped.
 type nextPageKey struct{}
 
 // NextPage is called by a PageLister when all objects of a page were yielded, before it requests the

@@ -11,8 +11,8 @@ import (
 )
 
 // Put writes the size bytes of src as key. It reads src from several goroutines and rereads parts
-// after a failure. A failed Put publishes nothing, except that the outcome of a failed Commit may
-// be unknown.
+// after a failure. A src that counts what is sent is a [Counting], one in a file an [InFile]. A failed
+// Put publishes nothing, except that the outcome of a failed Commit may be unknown.
 func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64, opts CreateOptions) (obj Object, err error) {
 	opts.Size = size
 	if opts.IfVersion != "" && opts.IfAbsent {
@@ -77,7 +77,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 			var reached atomic.Int64
 			return s.retry(gctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
 				n := min(part, opts.Size-off)
-				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, watchdog, &reached}, off, n))
+				return w.WritePart(ctx, off, &Part{src, off, n, &pacer{s, ctx, watchdog, &reached}})
 			})
 		})
 	}
@@ -102,8 +102,8 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		defer w.Abort() // the error that led here is more useful
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
-		from := io.NewSectionReader(&paced{s, ctx, src, watchdog, &reached}, 0, opts.Size)
-		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
+		whole := &Part{src, 0, opts.Size, &pacer{s, ctx, watchdog, &reached}}
+		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{whole.Reader()}, *pooled); err != nil {
 			return err
 		}
 		if obj, err = w.Commit(ctx); err == nil {

@@ -29,7 +29,7 @@ type outcome struct {
 //
 //	hedger         hedge.go      sends a read again if the response is late
 //	throttle       bandwidth.go  waits for the bandwidth limit
-//	paced          pace.go       gives way to more urgent transfers, and separates progress from repetition
+//	pacer          pace.go       gives way to more urgent transfers, and separates progress from repetition
 func (s *Store) retry(ctx context.Context, op, key string, try attempt) error {
 	retries, failures := newRetrier(s.opts.RetryFor), failureLog{outage: s.outage}
 	for {

@@ -325,8 +325,8 @@ func (s sending) CreateParts(context.Context, string, backends.CreateOptions) (b
 
 type sendingParts struct{}
 
-func (sendingParts) WritePart(context.Context, int64, *io.SectionReader) error { return nil }
-func (sendingParts) Abort() error                                              { return nil }
+func (sendingParts) WritePart(context.Context, int64, *backends.Part) error { return nil }
+func (sendingParts) Abort() error                                           { return nil }
 
 func (sendingParts) Commit(ctx context.Context) (backends.Object, error) {
 	for range 3 {

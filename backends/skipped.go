@@ -12,6 +12,8 @@ type Skipped struct {
 	Vanished bool   // it was removed during the listing
 }
 
+// The context carries the function through the wrappers of a Source: few callers want it, and List
+// would need a parameter for it in each.
 type skippedKey struct{}
 
 // WithSkipped returns a context in which listings call tell for each skipped entry: entries that

@@ -50,6 +50,8 @@ func (d *stallDetector) alive() {
 // Pause stops the stall timer until the next Reset or alive.
 func (d *stallDetector) Pause() { d.timer.Stop() }
 
+// The context carries the stall detector: what reports bytes may be a transport below an SDK, which has
+// nothing of the Store but the context of the request.
 type stallDetectorKey struct{}
 
 // Moved reports to the stall detector of ctx that bytes moved. The Store already sees the bytes

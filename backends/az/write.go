@@ -65,10 +65,10 @@ func (u *upload) Begin(context.Context) error {
 }
 
 // Send sends a block. Its ID contains its checksum, so the block is read twice.
-func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
+func (u *upload) Send(ctx context.Context, number int, src *backends.Part) error {
 	h := u.s.newSums()
-	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
-		return &backends.LocalError{Err: err}
+	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
+		return err
 	}
 	sum := h.crc.Sum(nil)
 	if b, ok := u.there[number]; ok && b.size == src.Size() && b.hasSum(sum) {
@@ -125,8 +125,8 @@ func (s sums) validation() blob.TransferValidationType {
 }
 
 // body returns a request body that begins at the first byte of src.
-func body(src *io.SectionReader) io.ReadSeekCloser {
-	return unclosed{io.NewSectionReader(src, 0, src.Size())}
+func body(src *backends.Part) io.ReadSeekCloser {
+	return unclosed{src.Reader()}
 }
 
 type unclosed struct{ *io.SectionReader }
@@ -140,7 +140,7 @@ func (u *upload) Sum() io.Writer {
 }
 
 // Publish creates the object. After a failure it finds out the outcome.
-func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) Publish(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	if u.begun {
 		obj, err = u.complete(ctx)
 	} else {
@@ -166,7 +166,7 @@ func (u *upload) conditions() *blob.AccessConditions {
 	return nil
 }
 
-func (u *upload) put(ctx context.Context, small *io.SectionReader) (backends.Object, error) {
+func (u *upload) put(ctx context.Context, small *backends.Part) (backends.Object, error) {
 	client, err := u.s.blob(ctx, u.key)
 	if err != nil {
 		return backends.Object{}, err

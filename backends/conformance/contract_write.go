@@ -45,7 +45,7 @@ func (c *check) writers(ctx context.Context, key, seed string, size int64, opts 
 	defer w.Abort() // f reports its error, unless it left
 	length := c.capabilities.PartLength(size)
 	for off := int64(0); off < size; off += length {
-		part := io.NewSectionReader(contents, off, min(length, size-off))
+		part := backends.NewPart(contents, off, min(length, size-off))
 		if err := w.WritePart(ctx, off, part); err != nil {
 			c.Fatalf("writing %q: %v", key, err)
 		}
@@ -272,11 +272,11 @@ func partsAnyOrder(c *check) {
 		g.Go(func() error {
 			n := min(part, size-i*part)
 			if i == 1 { // written with wrong bytes first
-				if err := w.WritePart(c.ctx, i*part, io.NewSectionReader(ContentsOf("wrong", n), 0, n)); err != nil {
+				if err := w.WritePart(c.ctx, i*part, backends.NewPart(ContentsOf("wrong", n), 0, n)); err != nil {
 					return err
 				}
 			}
-			return w.WritePart(c.ctx, i*part, io.NewSectionReader(contents, i*part, n))
+			return w.WritePart(c.ctx, i*part, backends.NewPart(contents, i*part, n))
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -295,7 +295,7 @@ func partsAnyOrder(c *check) {
 	}
 	defer c.abort(w, "with a hole")
 	for _, off := range []int64{0, 2 * part} {
-		if err := w.WritePart(c.ctx, off, io.NewSectionReader(contents, off, part)); err != nil {
+		if err := w.WritePart(c.ctx, off, backends.NewPart(contents, off, part)); err != nil {
 			c.Fatalf("writing parts: %v", err)
 		}
 	}

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"io"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -76,7 +75,7 @@ type faultyPartWriter struct {
 	faultyEnd
 }
 
-func (w *faultyPartWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w *faultyPartWriter) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	return w.faults.around(ctx, Call{Write, w.key, off, src.Size()}, func(Fault) error {
 		return w.w.WritePart(ctx, off, src)
 	})

@@ -63,7 +63,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 		w, err := b.(backends.PartCreator).CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size, Begun: func(id, stated string) { ids[key], token = id, stated }})
 		for _, off := range []int64{0, size / 2} {
 			if err == nil {
-				err = w.WritePart(t.Context(), off, io.NewSectionReader(ContentsOf(key, size), off, size/4))
+				err = w.WritePart(t.Context(), off, backends.NewPart(ContentsOf(key, size), off, size/4))
 			}
 		}
 		if err == nil {
@@ -144,7 +144,7 @@ func startPart(t TB, s *backends.Store, key string, size int64) begun {
 	}
 	w, err := creator.CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size})
 	if err == nil {
-		err = w.WritePart(t.Context(), 0, io.NewSectionReader(ContentsOf(key, size), 0, size/2))
+		err = w.WritePart(t.Context(), 0, backends.NewPart(ContentsOf(key, size), 0, size/2))
 	}
 	if err != nil {
 		t.Fatalf("beginning %q: %v", key, err)
@@ -155,7 +155,7 @@ func startPart(t TB, s *backends.Store, key string, size int64) begun {
 // finish sends the other part.
 func (b begun) finish(t TB, s *backends.Store) {
 	t.Helper()
-	err := b.WritePart(t.Context(), b.size/2, io.NewSectionReader(ContentsOf(b.key, b.size), b.size/2, b.size/2))
+	err := b.WritePart(t.Context(), b.size/2, backends.NewPart(ContentsOf(b.key, b.size), b.size/2, b.size/2))
 	if err == nil {
 		_, err = b.Commit(t.Context())
 	}
@@ -193,7 +193,7 @@ func (s streams) CreateParts(ctx context.Context, key string, opts backends.Crea
 
 type streamed struct{ backends.Writer }
 
-func (s streamed) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
-	_, err := io.Copy(s.Writer, src)
+func (s streamed) WritePart(_ context.Context, _ int64, src *backends.Part) error {
+	_, err := io.Copy(s.Writer, src.Reader())
 	return err
 }

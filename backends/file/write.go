@@ -296,7 +296,7 @@ type partWriter struct {
 
 var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
-func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	if err := w.usable(ctx); err != nil {
 		return err
 	}
@@ -305,7 +305,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	}
 	buf := buffers.Get().(*[256 << 10]byte)
 	defer buffers.Put(buf)
-	n, err := io.CopyBuffer(io.NewOffsetWriter(w.file, off), &obeying{ctx, src, w.key}, buf[:])
+	n, err := io.CopyBuffer(io.NewOffsetWriter(w.file, off), &obeying{ctx, src.Reader(), w.key}, buf[:])
 	if err != nil {
 		return classify("write", w.key, err)
 	}

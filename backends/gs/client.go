@@ -1,7 +1,6 @@
 package gs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -28,7 +27,7 @@ type call struct {
 	path   []string // its parts, unescaped; a "/" in a part is escaped
 	query  url.Values
 	header http.Header
-	body   *io.SectionReader
+	body   *backends.Part
 }
 
 // inXML returns a call of the XML API for an object, or for the bucket if key is "".
@@ -132,7 +131,7 @@ func strange() error {
 
 // with sets a body.
 func (q *call) with(body []byte, contentType string) *call {
-	q.body = io.NewSectionReader(bytes.NewReader(body), 0, int64(len(body)))
+	q.body = section(body)
 	q.header.Set("Content-Type", contentType)
 	return q
 }

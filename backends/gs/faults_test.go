@@ -3,7 +3,6 @@ package gs
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +60,7 @@ func TestUnpublishedUploadIsHiddenAndSwept(t *testing.T) {
 		if err := u.Begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := u.Send(t.Context(), 1, io.NewSectionReader(conformance.ContentsOf("k", 1000), 0, 1000)); err != nil {
+		if err := u.Send(t.Context(), 1, backends.NewPart(conformance.ContentsOf("k", 1000), 0, 1000)); err != nil {
 			t.Fatal(err)
 		}
 		if err := u.completeAside(t.Context()); err != nil {

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -30,16 +29,16 @@ func lacksXML(err error) bool {
 }
 
 // hold keeps a part for insert. It reads the part here, paced by the Store, to compute the checksum.
-func (u *upload) hold(number int, src *io.SectionReader) error {
+func (u *upload) hold(number int, src *backends.Part) error {
 	h := backends.CRC32C.New()
-	to, from := io.Writer(h), backends.Unpaced(src)
+	to, from := io.Writer(h), src.Unpaced()
 	var text bytes.Buffer
 	if u.copies {
 		to = io.MultiWriter(h, &text)
 	}
 	buf := sumBuffers.Get().(*[]byte)
 	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(to, io.NewSectionReader(src, 0, src.Size()), *buf); err != nil {
+	if _, err := io.CopyBuffer(to, src.Reader(), *buf); err != nil {
 		return err
 	}
 	if u.copies {
@@ -54,7 +53,7 @@ func (u *upload) hold(number int, src *io.SectionReader) error {
 
 // insert creates the object by one request of the JSON API, from small or from the parts that were
 // held.
-func (u *upload) insert(ctx context.Context, small *io.SectionReader) (backends.Object, error) {
+func (u *upload) insert(ctx context.Context, small *backends.Part) (backends.Object, error) {
 	text, err := json.Marshal(map[string]any{
 		"contentType": contentType, "crc32c": base64.StdEncoding.EncodeToString(u.sum()), "metadata": map[string]string{markName: u.mark},
 	})
@@ -81,7 +80,7 @@ func (u *upload) insert(ctx context.Context, small *io.SectionReader) (backends.
 		q.query.Set("ifGenerationMatch", u.generation())
 	}
 	q.header.Set("Content-Type", "multipart/related; boundary="+border)
-	q.body = io.NewSectionReader(body, 0, body.size())
+	q.body = backends.NewPart(body, 0, body.size())
 	var out resource
 	if err := u.b.client.json(ctx, q, &out); err != nil {
 		if a := refusal(err); a.status == http.StatusNotFound && !a.page {
@@ -93,12 +92,12 @@ func (u *upload) insert(ctx context.Context, small *io.SectionReader) (backends.
 	return out.object(), nil
 }
 
-func section(text []byte) *io.SectionReader {
-	return io.NewSectionReader(bytes.NewReader(text), 0, int64(len(text)))
+func section(text []byte) *backends.Part {
+	return backends.NewPart(bytes.NewReader(text), 0, int64(len(text)))
 }
 
 // sections are read as one.
-type sections []*io.SectionReader
+type sections []*backends.Part
 
 func (s sections) size() (n int64) {
 	for _, one := range s {
@@ -116,15 +115,11 @@ func (s sections) ReadAt(p []byte, off int64) (n int, err error) {
 		}
 		want := int(min(int64(len(p)-n), one.Size()-off))
 		got, err := one.ReadAt(p[n:n+want], off)
-		n += got
-		switch {
-		case n == len(p):
-			return n, nil
-		case got == want:
-		case err == nil || errors.Is(err, io.EOF):
-			return n, io.ErrUnexpectedEOF
-		default:
+		if n += got; err != nil {
 			return n, err
+		}
+		if n == len(p) {
+			return n, nil
 		}
 		off = 0
 	}

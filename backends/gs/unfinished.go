@@ -50,13 +50,13 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 }
 
 // has reports whether the store already has the part with the bytes of src: its ETag is their MD5.
-func (u *upload) has(number int, sum []byte, src *io.SectionReader) (part, bool, error) {
+func (u *upload) has(number int, sum []byte, src *backends.Part) (part, bool, error) {
 	there, ok := u.there[number]
 	if !ok || there.Size != src.Size() {
 		return part{}, false, nil
 	}
 	h := md5.New()
-	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
 		return part{}, false, err
 	}
 	same := strings.EqualFold(strings.Trim(there.ETag, `"`), hex.EncodeToString(h.Sum(nil)))

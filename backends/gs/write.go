@@ -42,8 +42,8 @@ type upload struct {
 
 	mu    sync.Mutex // guards the fields below
 	parts map[int]part
-	held  map[int]*io.SectionReader // parts that Publish sends
-	sums  map[int][]byte            // CRC-32C of parts that were tried and not yet accepted
+	held  map[int]*backends.Part // parts that Publish sends
+	sums  map[int][]byte         // CRC-32C of parts that were tried and not yet accepted
 }
 
 var _ objectstore.Uploader = (*upload)(nil)
@@ -57,7 +57,7 @@ type part struct {
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 	u := &upload{
 		b: b, key: key, at: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(),
-		parts: make(map[int]part), held: make(map[int]*io.SectionReader), sums: make(map[int][]byte),
+		parts: make(map[int]part), held: make(map[int]*backends.Part), sums: make(map[int][]byte),
 	}
 	if u.conditional() {
 		u.at = temporaryName(key, rand.Text())
@@ -123,18 +123,18 @@ func (u *upload) Begin(ctx context.Context) error {
 
 // Send reads the part twice, because its checksum precedes the bytes. That is cheaper than buffering
 // all parts in flight. A retry reuses the checksum.
-func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
+func (u *upload) Send(ctx context.Context, number int, src *backends.Part) error {
 	if u.whole {
 		return u.hold(number, src)
 	}
 	sum, err := u.sumOf(number, src)
 	if err != nil {
-		return &backends.LocalError{Err: err}
+		return err
 	}
 	p, there, err := u.has(number, sum, src)
 	switch {
 	case err != nil:
-		return &backends.LocalError{Err: err}
+		return err
 	case there:
 		backends.Moved(ctx)
 	default:
@@ -152,7 +152,7 @@ func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) er
 	return nil
 }
 
-func (u *upload) sendPart(ctx context.Context, number int, sum []byte, src *io.SectionReader) (part, error) {
+func (u *upload) sendPart(ctx context.Context, number int, sum []byte, src *backends.Part) (part, error) {
 	q := u.ofUpload(http.MethodPut)
 	q.query.Set("partNumber", strconv.Itoa(number))
 	q.header.Set("X-Goog-Hash", hashField(sum))
@@ -186,7 +186,7 @@ func compareSums(reported backends.Checksum, sent []byte) error {
 var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
 
 // sumOf computes the checksum of a part, once for all attempts.
-func (u *upload) sumOf(number int, src *io.SectionReader) ([]byte, error) {
+func (u *upload) sumOf(number int, src *backends.Part) ([]byte, error) {
 	u.mu.Lock()
 	sum := u.sums[number]
 	u.mu.Unlock()
@@ -196,7 +196,7 @@ func (u *upload) sumOf(number int, src *io.SectionReader) ([]byte, error) {
 	h := backends.CRC32C.New()
 	buf := sumBuffers.Get().(*[]byte)
 	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(h, backends.Unpaced(src), *buf); err != nil {
+	if _, err := io.CopyBuffer(h, src.Unpaced().Reader(), *buf); err != nil {
 		return nil, err
 	}
 	sum = h.Sum(nil)
@@ -232,7 +232,7 @@ func (u *upload) sum() []byte {
 }
 
 // Publish creates the object. After a failure it finds out the outcome.
-func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) Publish(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	switch {
 	case u.whole || u.b.withoutXML.Load() && u.id == "":
 		obj, err = u.insert(ctx, small)
@@ -258,7 +258,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 }
 
 // put creates a small object.
-func (u *upload) put(ctx context.Context, small *io.SectionReader) (backends.Object, error) {
+func (u *upload) put(ctx context.Context, small *backends.Part) (backends.Object, error) {
 	q := u.b.inXML(http.MethodPut, u.key)
 	q.header.Set("Content-Type", contentType)
 	q.header.Set("X-Goog-Hash", hashField(u.small.Sum(nil)))

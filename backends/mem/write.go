@@ -2,7 +2,6 @@ package mem
 
 import (
 	"context"
-	"io"
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
@@ -145,7 +144,7 @@ type partWriter struct {
 	have map[int64]bool // offsets of the parts written; guarded by upload.mu
 }
 
-func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	if err := w.check(ctx); err != nil {
 		return err
 	}
@@ -154,7 +153,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 		return backends.Errorf(backends.Invalid, "write", w.key,
 			"%d bytes at offset %d are not a part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, part)
 	}
-	if _, err := io.ReadFull(src, w.data[off:off+src.Size()]); err != nil {
+	if _, err := src.ReadAt(w.data[off:off+src.Size()], 0); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -3,7 +3,6 @@ package nfs
 import (
 	"context"
 	"errors"
-	"io"
 	"path"
 	"sync"
 
@@ -98,10 +97,10 @@ func (f *tempFile) WriteAt(ctx context.Context, p []byte, off int64) (int, error
 	})
 }
 
-func (f *tempFile) WriteFrom(ctx context.Context, off int64, src io.ReaderAt, from int64, n int) (int, error) {
+func (f *tempFile) WriteFrom(ctx context.Context, off int64, src *backends.Part, from int64, n int) (int, error) {
 	return f.write(ctx, off, n, func(to []byte, at int) error {
 		if got, err := src.ReadAt(to, from+int64(at)); got < len(to) {
-			return &backends.LocalError{Err: err}
+			return err
 		}
 		return nil
 	})

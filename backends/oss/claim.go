@@ -2,7 +2,6 @@ package oss
 
 import (
 	"context"
-	"io"
 
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
@@ -27,7 +26,7 @@ func (b *bucket) ReadClaim(ctx context.Context, name string) (string, error) {
 func (b *bucket) DeleteClaim(ctx context.Context, name string) error { return b.Delete(ctx, name) }
 
 // swap creates the object in place of the version in IfVersion. OSS has no If-Match for writes.
-func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) swap(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	current := func(ctx context.Context) (backends.Version, error) {
 		is, err := u.b.Stat(ctx, u.key)
 		return is.Version, err

@@ -47,13 +47,13 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 }
 
 // has reports whether the store already has the part with the bytes of src: its ETag is their MD5.
-func (u *upload) has(number int, src *io.SectionReader) (part, bool, error) {
+func (u *upload) has(number int, src *backends.Part) (part, bool, error) {
 	there, ok := u.there[number]
 	if !ok || int64(there.Size) != src.Size() {
 		return part{}, false, nil
 	}
 	mark, sum := md5.New(), backends.CRC64ECMA.New()
-	if _, err := io.Copy(io.MultiWriter(mark, sum), backends.Unpaced(src)); err != nil {
+	if _, err := io.Copy(io.MultiWriter(mark, sum), src.Unpaced().Reader()); err != nil {
 		return part{}, false, err
 	}
 	same := strings.EqualFold(string(version(there.ETag)), hex.EncodeToString(mark.Sum(nil)))

@@ -83,9 +83,9 @@ func (u *upload) sdk() oss.InitiateMultipartUploadResult {
 
 // Send sends a part and computes its checksum on the way. The response contains the checksum of the
 // received bytes.
-func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
+func (u *upload) Send(ctx context.Context, number int, src *backends.Part) error {
 	if p, ok, err := u.has(number, src); err != nil {
-		return &backends.LocalError{Err: err}
+		return err
 	} else if ok {
 		backends.Moved(ctx)
 		u.mu.Lock()
@@ -98,7 +98,7 @@ func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) er
 	if err != nil {
 		return u.b.explain("write", u.key, err)
 	}
-	from := newSumming(io.NewSectionReader(src, 0, src.Size()))
+	from := newSumming(src.Reader())
 	out, err := u.b.client.UploadPart(u.sdk(), from, src.Size(), number, opts...)
 	if err != nil {
 		return u.b.explain("write", u.key, err)
@@ -156,7 +156,7 @@ func (u *upload) Sum() io.Writer {
 }
 
 // Publish creates the object. After a failure it finds out the outcome.
-func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) Publish(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	if u.replaces != "" {
 		obj, err = u.swap(ctx, small, size)
 	} else {
@@ -173,7 +173,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 }
 
 // make creates the object. After a failure it finds out the outcome.
-func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) make(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	if u.ifAbsent && !u.b.conditional {
 		err = u.checkFirst(ctx)
 	}
@@ -217,7 +217,7 @@ func (u *upload) checkFirst(ctx context.Context) error {
 	return err
 }
 
-func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
+func (u *upload) put(ctx context.Context, small *backends.Part, size int64) (backends.Object, error) {
 	var reported http.Header
 	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark), oss.ContentMD5(base64.StdEncoding.EncodeToString(u.smallMD5.Sum(nil))), oss.GetResponseHeader(&reported))
 	if err != nil {
@@ -227,7 +227,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 		opts = append(opts, oss.ForbidOverWrite(true))
 	}
 	// The SDK sets the length only for reader types that it knows.
-	if err := u.b.client.PutObject(u.key, io.LimitReader(io.NewSectionReader(small, 0, size), size), opts...); err != nil {
+	if err := u.b.client.PutObject(u.key, io.LimitReader(small.Reader(), size), opts...); err != nil {
 		return backends.Object{}, err
 	}
 	return backends.Object{Key: u.key, Version: version(reported.Get("ETag")), Sum: sumOf(reported)}, nil

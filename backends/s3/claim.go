@@ -2,7 +2,6 @@ package s3
 
 import (
 	"context"
-	"io"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/objectstore"
@@ -44,7 +43,7 @@ func (u *upload) ifMatch() *string {
 }
 
 // swap creates the object in place of the version in IfVersion.
-func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) swap(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	current := func(ctx context.Context) (backends.Version, error) {
 		is, err := u.b.Stat(ctx, u.key)
 		return is.Version, err

@@ -3,7 +3,6 @@ package s3
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -259,7 +258,7 @@ func TestCommitWithLostResponseIsRecognized(t *testing.T) {
 			opts := b.client.Options()
 			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, lose}}
 			b.client = s3.New(opts)
-			b.reader.send = func(r *http.Request, body *io.SectionReader) (*http.Response, error) {
+			b.reader.send = func(r *http.Request, body *backends.Part) (*http.Response, error) {
 				res, err := b.reader.client.Send(r, body)
 				if err == nil && lose(r) {
 					res.Body.Close()

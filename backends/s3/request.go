@@ -34,9 +34,9 @@ import (
 type reader struct {
 	signer
 	client *objectstore.Client
-	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the client's Send; tests override it to lose responses
-	base   url.URL                                                        // of the bucket; its path has no trailing "/"
-	blank  call                                                           // common to all requests: path, host, payer
+	send   func(*http.Request, *backends.Part) (*http.Response, error) // the client's Send; tests override it to lose responses
+	base   url.URL                                                     // of the bucket; its path has no trailing "/"
+	blank  call                                                        // common to all requests: path, host, payer
 
 	customer customerKey // for all requests about the content of objects
 }

@@ -63,7 +63,7 @@ func (v *viaSDK) put(ctx context.Context, q *call) (http.Header, error) {
 	size := int64(0)
 	if q.body != nil {
 		size = q.body.Size()
-		body = io.NewSectionReader(q.body, 0, size)
+		body = q.body.Reader()
 	}
 	var metadata middleware.Metadata
 	if q.upload != "" {

@@ -7,13 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/stager-dev/stager/backends"
 )
 
 // signer signs requests with AWS Signature Version 4, without their bodies, and caches the key of
@@ -107,7 +108,7 @@ type call struct {
 	key, upload        string // of the object, and of the multipart upload of a part
 	number             int    // of the part
 	values             values
-	body               *io.SectionReader // nil: none
+	body               *backends.Part // nil: none
 }
 
 func (q *call) verb() string { return cmp.Or(q.method, http.MethodGet) }

@@ -3,7 +3,6 @@ package s3
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -166,7 +165,7 @@ func TestSignatureRetryKeepsFirstRequest(t *testing.T) {
 	var sent []*http.Request
 	var dates []string
 	send := b.reader.send
-	b.reader.send = func(r *http.Request, body *io.SectionReader) (*http.Response, error) {
+	b.reader.send = func(r *http.Request, body *backends.Part) (*http.Response, error) {
 		sent, dates = append(sent, r), append(dates, r.Header.Get("X-Amz-Date"))
 		return send(r, body)
 	}

@@ -42,8 +42,8 @@ type assembling struct {
 func (a *assembling) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
 	return a, nil
 }
-func (*assembling) WritePart(context.Context, int64, *io.SectionReader) error { return nil }
-func (*assembling) Abort() error                                              { return nil }
+func (*assembling) WritePart(context.Context, int64, *backends.Part) error { return nil }
+func (*assembling) Abort() error                                           { return nil }
 
 var errHours = errors.New("it waited for an hour")
 

@@ -53,7 +53,7 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 // has reports whether the store already has the part with the bytes of src. It compares the
 // checksum, or else an ETag that is an MD5. The ETag is not an MD5 if the store encrypts the parts
 // with its own key.
-func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) {
+func (u *upload) has(number int32, p part, src *backends.Part) (bool, error) {
 	there, ok := u.there[number]
 	if !ok || value(there.Size) != p.size {
 		return false, nil
@@ -62,7 +62,7 @@ func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) 
 		return string(reported) == string(p.sum), nil
 	}
 	h := md5.New()
-	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
 		return false, err
 	}
 	return string(version(there.ETag)) == hex.EncodeToString(h.Sum(nil)), nil

@@ -95,17 +95,17 @@ const markName = "stager-write"
 // Send reads the part twice if it carries a checksum, because the checksum precedes the bytes. That
 // is cheaper than buffering all parts in flight. A retry reuses the checksum. Otherwise all parts
 // would be read from disk again and again while a store is away for minutes.
-func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
+func (u *upload) Send(ctx context.Context, n int, src *backends.Part) error {
 	number, p := int32(n), part{size: src.Size()} // at most 10,000
 	if u.summed.Load() {
 		var err error
 		if p.sum, err = u.sumOf(number, src); err != nil {
-			return &backends.LocalError{Err: err}
+			return err
 		}
 	}
 	there, err := u.has(number, p, src)
 	if err != nil {
-		return &backends.LocalError{Err: err}
+		return err
 	}
 	if there {
 		p.etag = u.there[number].ETag
@@ -127,7 +127,7 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 
 // sendPart sends the bytes of a part and sets its ETag. If the store accepts the part only without
 // a checksum, the upload is also completed without checksums.
-func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.SectionReader) error {
+func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *backends.Part) error {
 	return u.b.withSum(partOperation, p.sum != nil, func(sum bool) error {
 		q := u.b.reader.part(u.key, u.id, int(number))
 		q.body = src
@@ -151,7 +151,7 @@ func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.Se
 var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
 
 // sumOf computes the checksum of a part, once for all attempts.
-func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
+func (u *upload) sumOf(number int32, src *backends.Part) ([]byte, error) {
 	u.mu.Lock()
 	sum := u.sums[number]
 	u.mu.Unlock()
@@ -161,7 +161,7 @@ func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
 	h := backends.CRC64NVME.New()
 	buf := sumBuffers.Get().(*[]byte)
 	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(h, backends.Unpaced(src), *buf); err != nil {
+	if _, err := io.CopyBuffer(h, src.Unpaced().Reader(), *buf); err != nil {
 		return nil, err
 	}
 	sum = h.Sum(nil)
@@ -185,7 +185,7 @@ func (u *upload) Sum() io.Writer {
 }
 
 // Publish creates the object. After a failure it finds out the outcome.
-func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) Publish(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	if u.replaces != "" {
 		return u.swap(ctx, small, size)
 	}
@@ -193,7 +193,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 }
 
 // make creates the object. After a failure it finds out the outcome.
-func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+func (u *upload) make(ctx context.Context, small *backends.Part, size int64) (obj backends.Object, err error) {
 	if decides := u.id == "" && u.b.decidesOne || u.b.decidesParts; u.ifAbsent && !decides {
 		err = u.checkFirst(ctx)
 	}
@@ -226,7 +226,7 @@ func (u *upload) checkFirst(ctx context.Context) error {
 }
 
 // put uploads an object with one request.
-func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
+func (u *upload) put(ctx context.Context, small *backends.Part, size int64) (backends.Object, error) {
 	q := u.b.reader.object(u.key)
 	q.body = small
 	u.b.extras.create(q)

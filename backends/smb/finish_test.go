@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,7 +72,7 @@ func TestErrorOfTheCloseIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.WritePart(t.Context(), 0, io.NewSectionReader(bytes.NewReader(want), 0, 5)); err != nil {
+	if err := p.WritePart(t.Context(), 0, backends.NewPart(bytes.NewReader(want), 0, 5)); err != nil {
 		t.Fatal(err)
 	}
 	closes(p, func() {}, statusDiskFull)

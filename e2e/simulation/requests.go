@@ -124,7 +124,7 @@ type parts struct {
 	of *counter
 }
 
-func (p parts) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (p parts) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	p.of.add(Requests{Put: 1})
 	return p.PartWriter.WritePart(ctx, off, src)
 }

@@ -245,14 +245,14 @@ func (s sumsFirst) CreateParts(context.Context, string, backends.CreateOptions) 
 	return s, nil
 }
 
-func (s sumsFirst) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
-	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
+func (s sumsFirst) WritePart(_ context.Context, _ int64, src *backends.Part) error {
+	if _, err := io.Copy(io.Discard, src.Unpaced().Reader()); err != nil {
 		return err
 	}
 	if reported := s.reported.Load(); reported != 0 {
 		s.t.Errorf("%d bytes count as sent when they were summed, want 0", reported)
 	}
-	_, err := io.Copy(io.Discard, src)
+	_, err := io.Copy(io.Discard, src.Reader())
 	return err
 }
 func (sumsFirst) Abort() error                                    { return nil }
@@ -285,11 +285,12 @@ func (s sendsFiles) CreateParts(context.Context, string, backends.CreateOptions)
 	return s, nil
 }
 
-func (s sendsFiles) WritePart(ctx context.Context, _ int64, src *io.SectionReader) error {
-	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
+func (s sendsFiles) WritePart(ctx context.Context, _ int64, src *backends.Part) error {
+	if _, err := io.Copy(io.Discard, src.Unpaced().Reader()); err != nil {
 		return err
 	}
-	return backends.SendFile(ctx, src, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
+	_, err := src.SendFile(ctx, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
+	return err
 }
 
 // readFrom counts the bytes that are read.

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ type partsWriter struct {
 	id    string
 }
 
-func (w partsWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w partsWriter) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	if w.store.broken {
 		return backends.Errorf(backends.Unavailable, "write", w.id, "the test's script")
 	}

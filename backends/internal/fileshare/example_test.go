@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -334,7 +333,7 @@ func TestPartsOfALostSessionAreWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for off := int64(0); off < size; off += part {
-		if err := w.WritePart(t.Context(), off, io.NewSectionReader(want, off, min(part, size-off))); err != nil {
+		if err := w.WritePart(t.Context(), off, backends.NewPart(want, off, min(part, size-off))); err != nil {
 			t.Fatal(err)
 		}
 		if off == part {
@@ -369,5 +368,24 @@ func TestStreamOfALostSessionFails(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("the writer leaves %v, %v", left, err)
+	}
+}
+
+// A Put that is canceled while it gives way to more urgent transfers says so, with the cause. It was
+// reported as a failure of the source.
+func TestPutCanceledWhileItGivesWay(t *testing.T) {
+	b, _ := open(t, t.TempDir(), nil)
+	cause := errors.New("the pod is going away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	store := backends.NewStore(b, "example://test", backends.Options{Yield: func(ctx context.Context, _ int) error {
+		cancel(cause)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	const size = 3 << 20
+	_, err := store.Put(ctx, "k", conformance.ContentsOf("k", size), size, backends.CreateOptions{})
+	var local *backends.LocalError
+	if errors.As(err, &local) || backends.KindOf(err) != backends.Canceled || !errors.Is(err, cause) {
+		t.Errorf("Put = %v (%T), want kind canceled with its cause", err, err)
 	}
 }

@@ -77,8 +77,8 @@ type TempFile interface {
 // A SourceWriter is a TempFile that puts the data of parts into its requests without a buffer between.
 type SourceWriter interface {
 	// WriteFrom writes n bytes at off, which src has at from. It returns soon after ctx ends. An error
-	// of src is a [backends.LocalError].
-	WriteFrom(ctx context.Context, off int64, src io.ReaderAt, from int64, n int) (int, error)
+	// of src is returned as it is.
+	WriteFrom(ctx context.Context, off int64, src *backends.Part, from int64, n int) (int, error)
 }
 
 // ErrClosed reports that a file was closed while it was used.

@@ -2,7 +2,6 @@ package fileshare
 
 import (
 	"context"
-	"io"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -110,7 +109,7 @@ func (w *writer) Abort() error {
 
 // part is the source of a written part and the file that it was written to.
 type part struct {
-	src  *io.SectionReader
+	src  *backends.Part
 	file TempFile
 }
 
@@ -122,7 +121,7 @@ type partWriter struct {
 }
 
 // WritePart implements backends.PartWriter.
-func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	if err := w.usable(ctx); err != nil {
 		return err
 	}
@@ -142,7 +141,7 @@ func CheckPart(key string, off, n, size, part int64) error {
 	return nil
 }
 
-func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader) error {
+func (w *partWriter) write(ctx context.Context, off int64, src *backends.Part) error {
 	file, done, err := w.openPart(ctx)
 	if err != nil {
 		return err
@@ -167,7 +166,7 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 		n, err := src.ReadAt(c.buf, at)
 		if n < len(c.buf) {
 			c.abandon()
-			return &backends.LocalError{Err: err}
+			return err
 		}
 		f.start(ctx, c, file)
 		at += int64(n)
@@ -179,14 +178,14 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 	return nil
 }
 
-func (w *partWriter) wrote(off int64, src *io.SectionReader, file TempFile) {
+func (w *partWriter) wrote(off int64, src *backends.Part, file TempFile) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.have[off] = part{src, file}
 }
 
 // writeFrom writes a part without buffers. When it returns, nothing reads src any more.
-func (f *flight) writeFrom(ctx context.Context, cancel func(), file SourceWriter, off int64, src *io.SectionReader) (err error) {
+func (f *flight) writeFrom(ctx context.Context, cancel func(), file SourceWriter, off int64, src *backends.Part) (err error) {
 	for at := int64(0); at < src.Size() && err == nil; {
 		n := min(int64(f.u.share.config.ChunkSize), src.Size()-at)
 		var c *chunk
@@ -240,7 +239,7 @@ func (w *partWriter) rewrite(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	for off, p := range stale {
-		if err := w.write(ctx, off, backends.Unpaced(p.src)); err != nil {
+		if err := w.write(ctx, off, p.src.Unpaced()); err != nil {
 			return err
 		}
 	}

@@ -80,10 +80,10 @@ func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 // Send sends a request and returns the response. body, which may be nil, replaces the body of req
 // and is read from its beginning. An error of reading it is returned as it is. A GET or HEAD is
 // sent again if a reused connection turns out to be closed.
-func (g *Client) Send(req *http.Request, body *io.SectionReader) (*http.Response, error) {
+func (g *Client) Send(req *http.Request, body *backends.Part) (*http.Response, error) {
 	if g.proxied {
 		if length(body) > 0 {
-			req.Body, req.ContentLength = Moving(req.Context(), io.NopCloser(io.NewSectionReader(body, 0, body.Size()))), body.Size()
+			req.Body, req.ContentLength = Moving(req.Context(), io.NopCloser(body.Reader())), body.Size()
 		}
 		return g.transport.RoundTrip(req)
 	}
@@ -99,7 +99,7 @@ func (g *Client) Send(req *http.Request, body *io.SectionReader) (*http.Response
 
 // sendOnce sends the request over one connection. again reports whether an error justifies another
 // connection.
-func (g *Client) sendOnce(req *http.Request, body *io.SectionReader) (res *http.Response, again bool, err error) {
+func (g *Client) sendOnce(req *http.Request, body *backends.Part) (res *http.Response, again bool, err error) {
 	w, err := g.conn(req.Context())
 	if err != nil {
 		return nil, false, err
@@ -278,7 +278,7 @@ func (w *connection) Read(p []byte) (int, error) {
 
 // roundTrip sends the request in out and reads the response head. After an error the connection
 // must not be reused.
-func (w *connection) roundTrip(req *http.Request, body *io.SectionReader) (*http.Response, error) {
+func (w *connection) roundTrip(req *http.Request, body *backends.Part) (*http.Response, error) {
 	w.left = maxHead
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() {
@@ -301,7 +301,7 @@ func (w *connection) roundTrip(req *http.Request, body *io.SectionReader) (*http
 }
 
 // appendRequest appends the head of a request to b.
-func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte, error) {
+func appendRequest(b []byte, req *http.Request, body *backends.Part) ([]byte, error) {
 	method, host, uri := cmp.Or(req.Method, http.MethodGet), cmp.Or(req.Host, req.URL.Host), req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHostHeader(host) || // methods are spelled as names are
 		!httpguts.ValidHeaderFieldValue(uri) || strings.ContainsAny(uri, " \t") {

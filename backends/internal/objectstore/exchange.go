@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -25,7 +24,7 @@ const (
 var bodies = sync.Pool{New: func() any { return new([shortBody]byte) }}
 
 // length returns the size of a body; nil has none.
-func length(body *io.SectionReader) int64 {
+func length(body *backends.Part) int64 {
 	if body == nil {
 		return 0
 	}
@@ -34,7 +33,7 @@ func length(body *io.SectionReader) int64 {
 
 // exchange sends the request head in out and the body, and reads the response head. If there is a
 // response, broken is the error that kept the request from being sent completely.
-func (w *connection) exchange(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
+func (w *connection) exchange(req *http.Request, body *backends.Part) (res *http.Response, broken, err error) {
 	if length(body) > shortBody {
 		return w.sendBody(req, body)
 	}
@@ -57,7 +56,7 @@ func (w *connection) exchange(req *http.Request, body *io.SectionReader) (res *h
 
 // sendBody is exchange for a long body. It reads the response concurrently, because a server that
 // rejects the request may respond before all of it is sent.
-func (w *connection) sendBody(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
+func (w *connection) sendBody(req *http.Request, body *backends.Part) (res *http.Response, broken, err error) {
 	var unheard error
 	heard := make(chan struct{})
 	go func() {
@@ -84,33 +83,28 @@ func (w *connection) sendBody(req *http.Request, body *io.SectionReader) (res *h
 
 // copyBody sends a body, with sendfile if possible. It returns errors of reading the body apart
 // from errors of the connection (broken).
-func (w *connection) copyBody(ctx context.Context, body *io.SectionReader) (broken, err error) {
-	if _, err := body.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
+func (w *connection) copyBody(ctx context.Context, body *backends.Part) (broken, err error) {
+	at := int64(0)
 	if w.client.tls == nil && w.socket.raw != nil {
-		if err := backends.SendFile(ctx, body, w.socket.sendFile); !errors.Is(err, errors.ErrUnsupported) {
+		if at, err = body.SendFile(ctx, w.socket.sendFile); !errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
 	}
 	buf := bodies.Get().(*[shortBody]byte)
 	defer bodies.Put(buf)
-	piece := buf[:copyBody]
-	for {
-		n, err := body.Read(piece)
+	for at < body.Size() {
+		piece := buf[:min(copyBody, body.Size()-at)]
+		n, err := body.ReadAt(piece, at)
 		if n > 0 {
 			if _, broken := w.conn.Write(piece[:n]); broken != nil {
 				return broken, nil
 			}
 			backends.Moved(ctx)
 		}
-		switch at, _ := body.Seek(0, io.SeekCurrent); {
-		case at == body.Size():
-			return nil, nil
-		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
-		case err != nil:
+		if err != nil {
 			return nil, err
 		}
+		at += int64(n)
 	}
+	return nil, nil
 }

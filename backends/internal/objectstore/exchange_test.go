@@ -90,7 +90,7 @@ func TestLongBodies(t *testing.T) {
 		} {
 			in := &counting{file, file, 0}
 			for _, src := range []io.ReaderAt{in, file, bytes.NewReader(content)} {
-				body := io.NewSectionReader(src, int64(tt.off), int64(tt.n))
+				body := backends.NewPart(src, int64(tt.off), int64(tt.n))
 				for range 2 { // it is read from its beginning
 					res, err := g.Send(request(t.Context(), "PUT", way.srv.URL), body)
 					if err != nil {
@@ -152,7 +152,7 @@ func TestResponsesBeforeTheBody(t *testing.T) {
 					forever(second)(p)
 				}
 			}, forever(second))
-			res, err := g.Send(request(t.Context(), "PUT", uri), io.NewSectionReader(src, 0, int64(len(content))))
+			res, err := g.Send(request(t.Context(), "PUT", uri), backends.NewPart(src, 0, int64(len(content))))
 			status := 0
 			if err == nil {
 				status = res.StatusCode
@@ -189,16 +189,17 @@ func TestBodiesUnreadable(t *testing.T) {
 		name string
 		src  io.ReaderAt
 		size int64
-		want error
+		want string
 	}{
-		{"a short one", failing{5}, 6, errDisk},
-		{"a long one", failing{1 << 20}, 2 << 20, errDisk},
-		{"a file that became shorter", short, 2 << 20, io.ErrUnexpectedEOF},
+		{"a short one", failing{5}, 6, errDisk.Error()},
+		{"a long one", failing{1 << 20}, 2 << 20, errDisk.Error()},
+		{"a file that became shorter", short, 2 << 20, "truncated"},
 	} {
 		g, s := scripted(t, pairOfSockets, func(p *peer) { drain(p) }, forever(second))
-		_, err := g.Send(request(t.Context(), "PUT", uri), io.NewSectionReader(tt.src, 0, tt.size))
-		if !errors.Is(err, tt.want) {
-			t.Errorf("%s: it is %v, want %v", tt.name, err, tt.want)
+		_, err := g.Send(request(t.Context(), "PUT", uri), backends.NewPart(tt.src, 0, tt.size))
+		var local *backends.LocalError
+		if !errors.As(err, &local) || !says(err, tt.want) {
+			t.Errorf("%s: it is %v, want a LocalError, %q", tt.name, err, tt.want)
 		}
 		if _, body, err := get(t.Context(), g, "GET", uri); body != "second" || err != nil || s.dials() != 2 {
 			t.Errorf("%s: then it is %q, %v, over %d connections; want %q over 2", tt.name, body, err, s.dials(), "second")
@@ -235,7 +236,7 @@ func TestBodyIsCanceled(t *testing.T) {
 			cancel()
 			<-t.Context().Done()
 		})
-		if _, err := g.Send(request(ctx, "PUT", uri), io.NewSectionReader(src, 0, int64(len(content)))); !errors.Is(err, context.Canceled) {
+		if _, err := g.Send(request(ctx, "PUT", uri), backends.NewPart(src, 0, int64(len(content)))); !errors.Is(err, context.Canceled) {
 			t.Errorf("a %T: it is %v, want %v", src, err, context.Canceled)
 		}
 	}

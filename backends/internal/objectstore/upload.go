@@ -30,13 +30,13 @@ type Uploader interface {
 	Token() (id, token string, err error)
 	// Send sends one part. Parts are numbered from 1 and may be sent again. Send is called
 	// concurrently.
-	Send(ctx context.Context, number int, src *io.SectionReader) error
+	Send(ctx context.Context, number int, src *backends.Part) error
 	// Sum returns a writer that computes the checksum of a small object before Publish. Each call
 	// starts over.
 	Sum() io.Writer
 	// Publish creates the object: from the parts if Begin was called, else from small. It is called
 	// again after a failure, also if only the response was lost.
-	Publish(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error)
+	Publish(ctx context.Context, small *backends.Part, size int64) (backends.Object, error)
 	// Drop discards the parts in the store.
 	Drop(ctx context.Context) error
 }
@@ -92,7 +92,7 @@ type upload struct {
 	ended bool // committed or aborted
 
 	mu    sync.Mutex // guards the fields below
-	small *io.SectionReader
+	small *backends.Part
 	sizes map[int]int64 // sizes of the parts sent
 }
 
@@ -110,7 +110,7 @@ func (u *upload) begin(ctx context.Context) error {
 }
 
 // WritePart sends a part, or computes the checksum if it is a whole small object.
-func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+func (u *upload) WritePart(ctx context.Context, off int64, src *backends.Part) error {
 	if u.begun {
 		return u.send(ctx, int(off/u.length)+1, src)
 	}
@@ -118,17 +118,17 @@ func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader
 }
 
 // keep retains src for Commit. It reads src here, paced by the Store, to compute the checksum.
-func (u *upload) keep(src *io.SectionReader) error {
-	if _, err := io.Copy(u.to.Sum(), io.NewSectionReader(src, 0, src.Size())); err != nil {
+func (u *upload) keep(src *backends.Part) error {
+	if _, err := io.Copy(u.to.Sum(), src.Reader()); err != nil {
 		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.small = backends.Unpaced(src)
+	u.small = src.Unpaced()
 	return nil
 }
 
-func (u *upload) send(ctx context.Context, number int, src *io.SectionReader) error {
+func (u *upload) send(ctx context.Context, number int, src *backends.Part) error {
 	if err := u.to.Send(ctx, number, src); err != nil {
 		return err
 	}
@@ -241,6 +241,6 @@ func (s *stream) Commit(ctx context.Context) (backends.Object, error) {
 	return s.upload.Commit(ctx)
 }
 
-func section(data []byte) *io.SectionReader {
-	return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data)))
+func section(data []byte) *backends.Part {
+	return backends.NewPart(bytes.NewReader(data), 0, int64(len(data)))
 }

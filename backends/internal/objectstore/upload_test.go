@@ -33,11 +33,11 @@ func (n *noted) call(name string) error {
 
 func (n *noted) Begin(context.Context) error { return n.call("begin") }
 
-func (n *noted) Send(_ context.Context, number int, src *io.SectionReader) error {
+func (n *noted) Send(_ context.Context, number int, src *backends.Part) error {
 	if err := n.call("send"); err != nil {
 		return err
 	}
-	data, err := io.ReadAll(src)
+	data, err := io.ReadAll(src.Reader())
 	if n.parts == nil {
 		n.parts = make(map[int][]byte)
 	}
@@ -50,9 +50,9 @@ func (n *noted) Sum() io.Writer {
 	return &n.small
 }
 
-func (n *noted) Publish(_ context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
+func (n *noted) Publish(_ context.Context, small *backends.Part, size int64) (backends.Object, error) {
 	if small != nil {
-		data, err := io.ReadAll(io.NewSectionReader(small, 0, small.Size()))
+		data, err := io.ReadAll(small.Reader())
 		if err != nil || !bytes.Equal(data, n.small.Bytes()) {
 			return backends.Object{}, fmt.Errorf("%q is sent and %q was summed, %w", data, n.small.Bytes(), err)
 		}
@@ -154,14 +154,14 @@ func TestSizesThatDifferFromAnnounced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.WritePart(t.Context(), 0, io.NewSectionReader(strings.NewReader("one"), 0, 3)); err != nil {
+	if err := w.WritePart(t.Context(), 0, backends.NewPart(strings.NewReader("one"), 0, 3)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Invalid {
 		t.Errorf("3 bytes of 4: %v, want kind invalid", err)
 	}
 	broken := errors.New("the disk is broken")
-	err = w.WritePart(t.Context(), 0, io.NewSectionReader(readerAt(func([]byte, int64) (int, error) { return 0, broken }), 0, 4))
+	err = w.WritePart(t.Context(), 0, backends.NewPart(readerAt(func([]byte, int64) (int, error) { return 0, broken }), 0, 4))
 	if !errors.Is(err, broken) {
 		t.Errorf("a source that fails: %v, want %v", err, broken)
 	}
