@@ -45,7 +45,7 @@ var datasets = []struct {
 	{name: "videos", part: 1, key: func(_ int, random *rand.Rand) string {
 		return fmt.Sprintf("videos/%s.mp4", base64.RawURLEncoding.EncodeToString([]byte(hash(random))[:9]))
 	}},
-	{name: "classes of 13 pages", key: func(i int, random *rand.Rand) string { return class(i/1300, random) }},
+	{name: "classes of 13 pages", part: 2, key: func(i int, random *rand.Rand) string { return class(i/1300, random) }},
 	{name: "classes of 1.3 pages", key: func(i int, random *rand.Rand) string { return class(i/130, random) }},
 	{name: "a page to a directory", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%04d/sample-%09d.jpg", i/100, i) }},
 	{name: "ten to a directory", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%06d/%d.jpg", i/10, i%10) }},
@@ -53,7 +53,7 @@ var datasets = []struct {
 	{name: "words of 1.3 pages", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%s/%04d.jpg", word(i/130), i%130) }},
 	{name: "words of 5 pages", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("train/%s/%04d.jpg", word(i/500), i%500) }},
 	{name: "words of 20 pages", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("%s/%06d", word(i/2000), i) }},
-	{name: "words of any length", key: func(i int, _ *rand.Rand) string {
+	{name: "words of any length", part: 2, key: func(i int, _ *rand.Rand) string {
 		n := int(math.Sqrt(float64(i))) // the nth word has 2n+1 keys
 		return fmt.Sprintf("%s/%06d.jpg", word(n), i)
 	}},
@@ -63,8 +63,8 @@ var datasets = []struct {
 	{name: "speech", key: func(i int, _ *rand.Rand) string {
 		return fmt.Sprintf("%d/%d/%d-%d-%04d.flac", 19+i/100*7, 198+i/25*13, 19+i/100*7, 198+i/25*13, i%25)
 	}},
-	{name: "sessions of users", key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("%s/%d/%04d.jpg", word(i/60), i/30%2, i%30) }},
-	{name: "partitions", key: func(i int, random *rand.Rand) string {
+	{name: "sessions of users", part: 2, key: func(i int, _ *rand.Rand) string { return fmt.Sprintf("%s/%d/%04d.jpg", word(i/60), i/30%2, i%30) }},
+	{name: "partitions", part: 2, key: func(i int, random *rand.Rand) string {
 		return fmt.Sprintf("%s/part-%05d-%s.parquet", time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, i/40).Format("date=2006-01-02"), i%40, hash(random))
 	}},
 	{name: "partitions in partitions", key: func(i int, _ *rand.Rand) string {
