@@ -257,7 +257,7 @@ func TestDrainDeadline(t *testing.T) {
 	began := time.Now()
 	j.Drain(2 * time.Second) // is not over when the daemon begins to save, however busy the machine is
 	err := j.finish()
-	if took := time.Since(began); !isUnsaved(err) || took > 15*time.Second {
+	if took := time.Since(began); !isUnsaved(err) || took > 45*time.Second {
 		t.Errorf("after %v got %v", took, err)
 	}
 }
@@ -333,7 +333,7 @@ func TestEndBeforeReady(t *testing.T) {
 				if child == nil && err != nil || child != nil && !errors.As(err, &never) {
 					t.Errorf("got %v", err)
 				}
-				if took := time.Since(began); took > 15*time.Second {
+				if took := time.Since(began); took > 45*time.Second {
 					t.Errorf("it took %v", took)
 				}
 				if !j.saved(3) {
