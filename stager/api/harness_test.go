@@ -124,8 +124,15 @@ func (h *house) open() {
 		Metrics:  http.NotFoundHandler(),
 		Log:      slog.New(slog.DiscardHandler),
 	}
-	h.api.streams.patience = time.Minute // no test of another subject must get 409 on a busy machine
+	h.setPatience(time.Minute) // no test of another subject must get 409 on a busy machine
 	h.server = h.serve(h.api.Handler(), "unix", h.socket)
+}
+
+// setPatience sets how long a stream waits for the one before it.
+func (h *house) setPatience(d time.Duration) {
+	h.api.streams.mu.Lock()
+	defer h.api.streams.mu.Unlock()
+	h.api.streams.patience = d
 }
 
 func (h *house) serve(handler http.Handler, network, address string) *Server {

@@ -26,10 +26,9 @@ var emptyTar = make([]byte, 1024)
 
 // streams holds the readers of streams, each with the shard it received last.
 type streams struct {
-	patience time.Duration // defaultPatience when 0
-
-	mu sync.Mutex
-	of map[string]*stream // by input and reader
+	mu       sync.Mutex         // guards all below
+	of       map[string]*stream // by input and reader
+	patience time.Duration      // defaultPatience when 0
 }
 
 // stream is the state of one reader. Its requests are served one after another: the next one may
@@ -61,8 +60,9 @@ func (s *streams) enter(ctx context.Context, key string) (*stream, error) {
 		st = s.addLocked(key)
 	}
 	st.asking++
+	patience := cmp.Or(s.patience, defaultPatience)
 	s.mu.Unlock()
-	timeout := time.NewTimer(cmp.Or(s.patience, defaultPatience))
+	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	var err error
 	select {

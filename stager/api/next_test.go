@@ -193,9 +193,9 @@ func TestNextSerializesStreamsOfOneReader(t *testing.T) {
 	a, b := h.dial(), h.dial()
 	a.send("GET", next)
 	resp := a.head()
-	h.api.streams.patience = time.Millisecond
+	h.setPatience(time.Millisecond)
 	b.want(409, "GET", next)
-	h.api.streams.patience = time.Minute
+	h.setPatience(time.Minute)
 	b.want(200, "GET", "/v1/inputs/train/next?reader=b")
 	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 4<<20 {
 		t.Errorf("the first got %d bytes: %v", n, err)
