@@ -30,21 +30,7 @@ func TestMissingAgentIsLogged(t *testing.T) {
 // An agent that ends while it is asked for its keys is no reason to fail either.
 func TestKeysOfABrokenAgentAreMissingAndLogged(t *testing.T) {
 	s := need(t)
-	socket := filepath.Join(t.TempDir(), "agent")
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
+	socket := fakeAgent(t, func(conn net.Conn) { conn.Close() })
 	var said bytes.Buffer
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, "broken-agent", ""), backends.Options{
 		Getenv: s.Getenv("SSH_AUTH_SOCK=" + socket), Log: slog.New(slog.NewTextHandler(&said, nil)),
@@ -56,4 +42,25 @@ func TestKeysOfABrokenAgentAreMissingAndLogged(t *testing.T) {
 	if want := `level=WARN msg="cannot read the keys of the SSH agent"`; !strings.Contains(said.String(), want) {
 		t.Errorf("the log is %q, want %s", said.String(), want)
 	}
+}
+
+// fakeAgent listens until the test ends, and has serve handle each connection.
+func fakeAgent(t *testing.T, serve func(net.Conn)) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "agent")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return socket
 }

@@ -169,21 +169,7 @@ func TestAgentKeys(t *testing.T) {
 	if err := keys.Add(agent.AddedKey{PrivateKey: raw}); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(t.TempDir(), "agent")
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = agent.ServeAgent(keys, conn) }()
-		}
-	}()
+	socket := fakeAgent(t, func(conn net.Conn) { _ = agent.ServeAgent(keys, conn) })
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, "agent", ""), backends.Options{Getenv: s.Getenv("SSH_PRIVATE_KEY=", "SSH_AUTH_SOCK="+socket)})
 	if err != nil {
 		t.Fatalf("login with the key of an agent: %v", err)
