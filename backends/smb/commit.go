@@ -62,7 +62,9 @@ func (u *publishing) replace(ctx context.Context, rename func() error) error {
 		// Some servers return these errors when the target is open.
 		if !looked {
 			looked = true
-			info, serr := call(ctx, u.s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(u.Key) }, nil)
+			info, serr := call(ctx, u.s, func(share *smb2.Share) (os.FileInfo, error) {
+				return certain(func() (os.FileInfo, error) { return share.Stat(u.Key) })
+			}, nil)
 			directory, taken = serr == nil && info.IsDir(), serr == nil && !info.IsDir() || busy(serr)
 		}
 		return taken

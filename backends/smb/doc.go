@@ -64,6 +64,9 @@
 // server, and renamed. If the connection is lost before the flush, the parts are written again,
 // because a server that crashed may have lost them.
 //
+// The rename replaces an existing file at once. Samba may still report at that moment that the
+// name does not exist; see certain. Lookups that find nothing are therefore repeated once.
+//
 // The library cannot rename without replacing the target. IfAbsent is therefore decided by flag
 // files that writers create beside the key; see claim. Of several IfAbsent writers one wins. A
 // file that another program creates between the check and the rename is overwritten.

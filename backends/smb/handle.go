@@ -50,7 +50,7 @@ func (p protocol) open(ctx context.Context, key string, flag int) (h *handle, er
 	}
 	err = patiently(ctx, busy, func() error {
 		h, err = call(ctx, s, func(share *smb2.Share) (*handle, error) {
-			f, err := share.OpenFile(key, flag, 0o666)
+			f, err := openShared(share, key, flag)
 			if err != nil {
 				return nil, err
 			}
@@ -64,6 +64,15 @@ func (p protocol) open(ctx context.Context, key string, flag int) (h *handle, er
 		return err
 	})
 	return h, err
+}
+
+// openShared opens or creates a file.
+func openShared(share *smb2.Share, key string, flag int) (*smb2.File, error) {
+	open := func() (*smb2.File, error) { return share.OpenFile(key, flag, 0o666) }
+	if flag&os.O_CREATE != 0 {
+		return open() // only a directory can be missing
+	}
+	return certain(open)
 }
 
 func (p protocol) Open(ctx context.Context, obj backends.Object, _ bool) (fileshare.File, error) {

@@ -136,12 +136,23 @@ func statPath(ctx context.Context, s *session, name string) (info fileshare.Info
 }
 
 func statShared(share *smb2.Share, name string) (fileshare.Info, error) {
-	f, err := share.Open(name)
+	f, err := certain(func() (*smb2.File, error) { return share.Open(name) })
 	if err != nil {
 		return fileshare.Info{}, err
 	}
 	defer f.Close() // read-only
 	return statFile(f)
+}
+
+// certain looks up a file again if the server does not find it. Samba opens a name and then reads the
+// number of names of the file. If the file was replaced in between, it has none, and Samba reports
+// that the name does not exist. The second lookup finds the new file.
+func certain[T any](lookup func() (T, error)) (T, error) {
+	found, err := lookup()
+	if errors.Is(err, fs.ErrNotExist) {
+		return lookup()
+	}
+	return found, err
 }
 
 // statFile returns the attributes of an open file. The library requests responses of 1 MiB even
