@@ -109,6 +109,15 @@ type Config struct {
 	// delivered, but the last epoch does not end before Confirm. If they are not, the caller calls
 	// Reopen. Requires ReleaseLease or ReleaseUnlink.
 	Unconfirmed bool
+	// Beginning means that Items are only the first of the plan, those of the first positions of its
+	// first epoch. They are delivered; no epoch ends, and no cursor means anything to another window,
+	// before Continue. Requires ReleaseLease or ReleaseUnlink, without Reuse, Groups and More.
+	Beginning bool
+	// Begins returns the number of items of the plan with that Manifest, if it is a beginning of this
+	// one, that is, if they are the first positions of the first epoch; 0 if it is none. State of it
+	// in the directory, with the same Part, is state of this plan, and so are its cursors. nil: there is
+	// no beginning.
+	Begins func(manifest string) int
 	// Scratch is the number of bytes that files without a name, such as a list of the items, take
 	// on the same disk. With CountOwn they count as the window's own files.
 	Scratch int64
@@ -205,6 +214,8 @@ func (c *Config) defaults() error {
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
 	case c.More != nil && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone):
 		return errors.New("a growing plan requires release lease or unlink, and no reuse")
+	case c.Beginning && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone || c.Groups > 1 || c.More != nil):
+		return errors.New("the beginning of a plan requires release lease or unlink, and no reuse and groups")
 	case c.Unconfirmed && (c.Release == ReleaseRolling || c.Release == ReleaseNever):
 		return errors.New("an unconfirmed plan requires release lease or unlink")
 	case c.Items.Len() == 0 && c.More == nil:

@@ -86,6 +86,16 @@ func (c *Cursor) check() error {
 	return nil
 }
 
+// within reports whether a cursor has only the first n positions of the first epoch.
+func (c *Cursor) within(n int) bool {
+	for epoch, spans := range c.Finished {
+		if epoch > 0 || len(spans) > 0 && spans[len(spans)-1][1] >= n {
+			return false
+		}
+	}
+	return c.Epoch == 0 && !slices.ContainsFunc(c.Used, func(u Used) bool { return u.Epoch > 0 || u.Pos >= n })
+}
+
 // spansOf returns the finished positions of an order that this node owns.
 func spansOf(order []int32, settled func(pos int) bool) (spans []Span) {
 	open := false
@@ -142,7 +152,8 @@ func (w *Window) Cursor() Cursor {
 // all others are. Files that are present and still needed are not fetched again. whose returns the
 // index of the cursor that covers a position.
 //
-// Rewind returns a *CursorError, and changes nothing, if a cursor belongs to another manifest.
+// Rewind returns a *CursorError, and changes nothing, if a cursor belongs to another manifest, which is
+// not a beginning of the window's own.
 // Afterwards Lease and Run return ErrRewound, and Rewound is closed.
 func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	c, err := w.join(cursors, whose)
@@ -171,21 +182,29 @@ func (w *Window) Rewound() <-chan struct{} { return w.rewound }
 
 // join merges the cursors of all nodes that had a share of this node's part.
 func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error) {
+	cfg := w.config()
 	for i := range cursors {
 		c := &cursors[i]
-		if c.Manifest != w.cfg.Manifest {
+		first := 0
+		if c.Manifest != cfg.Manifest {
+			first = cfg.begins(c.Manifest)
+		}
+		if c.Manifest != cfg.Manifest && first == 0 {
 			return Cursor{}, &CursorError{fmt.Sprintf("the cursor belongs to another manifest: it names %.12s, and input %s has %.12s. "+
 				"Its source, include, exclude, order or seed has changed; restore the old value, or start without the cursor",
-				c.Manifest, w.cfg.Input, w.cfg.Manifest)}
+				c.Manifest, cfg.Input, cfg.Manifest)}
 		}
 		if err := c.check(); err != nil {
 			return Cursor{}, err
 		}
+		if first > 0 && !c.within(first) {
+			return Cursor{}, &CursorError{fmt.Sprintf("the cursor belongs to the first %d shards of input %s, and has others", first, cfg.Input)}
+		}
 	}
-	own := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: -1, Finished: map[int][]Span{}}
+	own := Cursor{Manifest: cfg.Manifest, Part: cfg.Part, Epoch: -1, Finished: map[int][]Span{}}
 	last := 0
 	used := map[int]bool{}
-	for pos, item := range w.masked(w.cfg.Order(0)) {
+	for pos, item := range w.masked(cfg.Order(0)) {
 		if item != others {
 			used[whose(pos)] = true
 		}
@@ -208,7 +227,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart, so they were not taken at the same time", last-own.Epoch)}
 	}
 	for epoch := own.Epoch; epoch <= last && !w.progress.over(epoch); epoch++ {
-		order := w.masked(w.cfg.Order(epoch))
+		order := w.masked(cfg.Order(epoch))
 		spans := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
 		if len(spans) > 0 {
 			own.Finished[epoch] = spans
@@ -295,7 +314,7 @@ func (r *recovery) forgetAfter(c Cursor) error {
 			}
 		}
 	}
-	return errors.Join(journal.rewrite(r.stage.Root(), r.planName(), m), journal.close())
+	return errors.Join(journal.rewrite(r.stage.Root(), r.cfg.planName(), m), journal.close())
 }
 
 // forgetHeld drops a published file that happened after a cursor.
@@ -347,7 +366,8 @@ type Delivery struct {
 
 // Positions returns an epoch's order for all nodes, as far as it is known. It may take long.
 func (w *Window) Positions(epoch int) (all []Position, err error) {
-	order, read := w.cfg.Order, w.cfg.Items.Item
+	cfg := w.config()
+	order, read := cfg.Order, cfg.Items.Item
 	if w.cfg.More != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()

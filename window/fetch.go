@@ -105,12 +105,13 @@ type transfer struct {
 }
 
 func (w *Window) open(e *entry, item Item) (transfer, error) {
+	fetcher := w.config().Fetcher
 	if item.Tree {
 		in, err := w.stage.IncomingTree(e.name, item.Version)
 		return transfer{
 			began: in,
 			fetch: func(ctx context.Context) (string, error) {
-				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
+				return "", fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
 			},
 			verify: func(string) (room, error) { return verifyTree(item, in) },
 			land:   func() (disk.Mark, error) { return w.stage.landTree(in, e.name) },
@@ -120,7 +121,7 @@ func (w *Window) open(e *entry, item Item) (transfer, error) {
 	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
 	return transfer{
 		began:  in,
-		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
+		fetch:  func(ctx context.Context) (string, error) { return fetcher.Fetch(ctx, e.item, in) },
 		verify: func(digest string) (room, error) { return room{files: item.Size}, verify(item, in, digest) },
 		land:   func() (disk.Mark, error) { return w.stage.land(in, e.name) },
 		close:  in.Close, discard: in.Discard,

@@ -76,9 +76,9 @@ func newMemory() memory {
 	}
 }
 
-// readJournal reads the records about the plan. The result is empty if the journal is about another
-// plan or is unreadable.
-func readJournal(r io.Reader, plan string) (memory, error) {
+// readJournal reads the records about a plan that is ours. The result is empty if the journal is about
+// another plan or is unreadable.
+func readJournal(r io.Reader, ours func(plan string) bool) (memory, error) {
 	m := newMemory()
 	lines := bufio.NewReaderSize(r, longestLine)
 	for skip := false; ; {
@@ -89,7 +89,7 @@ func readJournal(r io.Reader, plan string) (memory, error) {
 		}
 		if fields, ok := parseLine(string(line)); ok && !skip {
 			if fields[0] == "plan" {
-				m.about = len(fields) == 2 && fields[1] == plan
+				m.about = len(fields) == 2 && ours(fields[1])
 			} else if m.about {
 				m.learn(fields)
 			}

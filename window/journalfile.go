@@ -27,6 +27,7 @@ type journal struct {
 	fresh   int64 // its size after the last compaction
 	lines   int   // since the last compaction
 	torn    bool  // the last write failed or was partial
+	stale   bool  // it names a plan of which the current one is more
 	dirty   bool  // the last records may not be on the disk
 	buf     []byte
 
@@ -185,7 +186,7 @@ func (w *Window) readOwnJournal() (memory, error) {
 	m := newMemory()
 	file, err := disk.OpenFile(w.stage.Root(), journalName, os.O_RDONLY, 0)
 	if err == nil {
-		m, err = readJournal(io.LimitReader(file, journalLimit), w.planName())
+		m, err = readJournal(io.LimitReader(file, journalLimit), w.cfg.continues)
 		file.Close() //nolint:errcheck // opened for reading
 	}
 	if err != nil && !w.ignored(journalName, err) {
@@ -214,23 +215,36 @@ func (w *Window) openJournal() (*journal, memory, error) {
 			return j, m, nil
 		}
 	}
-	return j, m, j.rewrite(root, w.planName(), m)
+	return j, m, j.rewrite(root, w.cfg.planName(), m)
 }
 
 // compact rewrites the journal with only the records that still matter. Records added meanwhile go
 // to both files.
 func (w *Window) compact() {
+	plan, next, err := w.writeCompacted()
+	w.replaceJournal(plan, next, err)
+}
+
+// writeCompacted writes the file that is to replace the journal, and returns the plan that it names.
+func (w *Window) writeCompacted() (plan string, next *disk.Replacing, err error) {
 	w.mu.Lock()
+	plan = w.cfg.planName()
 	records := w.snapshotLocked()
 	w.journal.rewriting, w.journal.since = true, nil
 	w.mu.Unlock()
+	next, err = w.journal.write(w.stage.Root(), records)
+	return plan, next, err
+}
 
-	next, err := w.journal.write(w.stage.Root(), records)
-
+// replaceJournal ends the compaction for which writeCompacted has returned its arguments.
+func (w *Window) replaceJournal(plan string, next *disk.Replacing, err error) {
 	w.mu.Lock()
 	w.journal.rewriting = false
 	if err == nil {
 		err = w.journal.replace(next)
+	}
+	if err == nil {
+		w.journal.stale = plan != w.cfg.planName() // Continue came meanwhile
 	}
 	if err != nil {
 		w.troubleLocked("cannot rewrite the journal", err)
@@ -276,7 +290,7 @@ func (w *Window) snapshotLocked() []byte {
 			m.sums[a] = w.stagedLocked(e)
 		}
 	}
-	return m.records(w.planName())
+	return m.records(w.cfg.planName())
 }
 
 // syncJournal syncs the journal to the disk.

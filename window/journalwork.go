@@ -11,9 +11,10 @@ type journalWork struct {
 }
 
 // compactDue reports whether to compact the journal: because it is larger than most, because its
-// records are many more than the positions that they are about, or because its last line is torn.
+// records are many more than the positions that they are about, because its last line is torn, or because
+// it names another plan.
 func (j *journal) compactDue(now time.Time, most int64, positions int) bool {
-	wanted := j.size > most || j.lines > compactFrom+4*positions || j.torn
+	wanted := j.size > most || j.lines > compactFrom+4*positions || j.torn || j.stale
 	return wanted && !now.Before(j.work.compactAt)
 }
 

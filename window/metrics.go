@@ -12,6 +12,7 @@ type Metrics struct {
 	items, bytes  *prometheus.GaugeVec
 	limit, peak   *prometheus.GaugeVec
 	epoch         *prometheus.GaugeVec
+	listing       *prometheus.GaugeVec
 	delivered     *prometheus.CounterVec
 	redelivered   *prometheus.CounterVec
 	acknowledged  *prometheus.CounterVec
@@ -37,6 +38,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		limit: gauge("stager_window_limit_bytes", "The window's size, which the sum of stager_window_bytes never exceeds. Raise it if it is reached while readers wait."),
 		peak:  gauge("stager_window_peak_bytes", "Peak disk usage of the window. Far below the limit: the window can be smaller."),
 		epoch: gauge("stager_window_epoch", "The epoch that is delivered, from 0."),
+		listing: gauge("stager_window_listing_objects",
+			"Objects that the listing of the window's source has found so far; 0 once it is complete. Shards beyond the first of them, and the end of the epoch, wait for it."),
 		delivered: counter("stager_window_delivered_total",
 			"Leases and claims. An excess over acknowledged shards beyond what readers hold means that readers die or reject shards."),
 		redelivered:  counter("stager_window_redelivered_total", "Repeated deliveries of a shard. Rising: check why readers exit without acknowledging."),
@@ -49,10 +52,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Seconds that readers without a lease have waited, by cause. backend: use a faster store or more parallel fetches; network: bandwidth; disk: free space; budget: a larger window, or readers that hold less; readers: other readers. The status gives numbers.", "cause"),
 	}
 	if reg != nil {
-		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged, m.reused,
+		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.listing, m.delivered, m.redelivered, m.acknowledged, m.reused,
 			m.fetchFailures, m.skipped, m.waits)
 	}
 	return m
+}
+
+// Listing reports how many objects of an input the caller has listed so far; 0: all.
+func (m *Metrics) Listing(input string, objects int64) {
+	m.listing.WithLabelValues(input).Set(float64(objects))
 }
 
 // meters are the metrics of one window, resolved once.
@@ -76,6 +84,7 @@ func (m *Metrics) of(input string, limit int64) meters {
 		fetchFailures: m.fetchFailures.MustCurryWith(own), waits: m.waits.MustCurryWith(own),
 	}
 	m.limit.With(own).Set(float64(limit))
+	m.listing.With(own)
 	for _, s := range holding {
 		w.items[s] = m.items.WithLabelValues(input, string(s))
 		w.bytes[s] = m.bytes.WithLabelValues(input, string(s))

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ import (
 // model is the expected state of a window, whatever readers do and whenever it is killed.
 type model struct {
 	*bench
+	whole   Config // the whole plan; cfg is its beginning until it is listed
 	rt      *rapid.T
 	held    map[string]Lease // by call
 	found   map[string]bool  // those of held that were recovered after a crash
@@ -75,7 +77,14 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		t.Fatal(err)
 	}
 	b.async = true
-	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, parts: map[shareKey]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
+	m := &model{bench: b, whole: b.cfg, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, parts: map[shareKey]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
+	if rapid.Bool().Draw(rt, "is still being listed") {
+		m.check(b.Close())
+		m.check(os.RemoveAll(b.at(disk.Private)))
+		m.beginModel()
+		m.open()
+	}
+	return m
 }
 
 // one returns a random element, if there is any.
@@ -104,6 +113,9 @@ func (m *model) lease(reader string) bool {
 		}
 		if reported, known := m.ends[reader]; known && end.Epoch != reported+1 && end.Epoch != modelEpochs-1 {
 			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, reported)
+		}
+		if m.Beginning() {
+			m.rt.Fatalf("%s was told the end of epoch %d, and only the beginning of the plan is known", reader, end.Epoch)
 		}
 		if end.Epoch == modelEpochs-1 && m.cfg.Unconfirmed {
 			m.rt.Fatalf("%s reached the end before the plan was confirmed", reader)
@@ -138,7 +150,7 @@ func (m *model) lease(reader string) bool {
 }
 
 func (m *model) positions(epoch int) (all []seq) {
-	for pos := range m.cfg.Order(epoch) {
+	for pos := range m.whole.Order(epoch) {
 		all = append(all, seq{epoch, pos})
 	}
 	return all
@@ -221,7 +233,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			}
 		},
 		"fail": func(rt *rapid.T) {
-			item := rapid.IntRange(0, m.cfg.Items.Len()-1).Draw(rt, "item")
+			item := rapid.IntRange(0, m.whole.Items.Len()-1).Draw(rt, "item")
 			errs := []error{errors.New("down"), ErrCorrupt, ErrGone, unix.ENOSPC}
 			m.fetcher.script[item] = append(m.fetcher.script[item], errs[rapid.IntRange(0, len(errs)-1).Draw(rt, "error")])
 		},
@@ -300,7 +312,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			m.saved = append(m.saved, c)
 		},
 		"rewind": func(*rapid.T) {
-			if c, ok := one(m, m.saved); ok {
+			if c, ok := one(m, m.saved); ok && !m.Beginning() {
 				m.check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
 				m.crash()
 				for _, path := range m.files("claimed/v") {
@@ -324,18 +336,10 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"confirm": func(*rapid.T) { m.confirm() },
 		"reopen": func(*rapid.T) {
-			for id := range m.held {
-				m.found[id] = true
-			}
 			m.Reopen()
-			m.crash()
+			m.crashed()
 		},
-		"crash": func(*rapid.T) {
-			for id := range m.held {
-				m.found[id] = true
-			}
-			m.crash()
-		},
+		"crash": func(*rapid.T) { m.crashed() },
 		"crash and lose the journal": func(rt *rapid.T) {
 			journal := m.at(".stager", "journal")
 			data, err := os.ReadFile(journal)
@@ -364,13 +368,13 @@ func (m *model) invariants() {
 	// W1: visible files are complete.
 	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
-		item := int(m.cfg.Order(a.epoch)[a.pos])
-		if listOf(m.cfg)[item].Tree {
+		item := int(m.whole.Order(a.epoch)[a.pos])
+		if listOf(m.whole)[item].Tree {
 			m.wholeTree(path, item)
 			continue
 		}
-		want := bytes.Repeat([]byte{byte('a' + item)}, int(listOf(m.cfg)[item].Size))
-		if got, err := os.ReadFile(path); listOf(m.cfg)[item].Name != name || !bytes.Equal(got, want) {
+		want := bytes.Repeat([]byte{byte('a' + item)}, int(listOf(m.whole)[item].Size))
+		if got, err := os.ReadFile(path); listOf(m.whole)[item].Name != name || !bytes.Equal(got, want) {
 			m.rt.Fatalf("%s holds %q (%v), want %q", path, got, err, want)
 		}
 	}
@@ -418,6 +422,7 @@ func (m *model) invariants() {
 
 // finish drains the window: there is no deadlock, and nothing is lost.
 func (m *model) finish() {
+	m.continued()
 	m.confirm()
 	for _, file := range m.opened {
 		file.Close()
@@ -482,7 +487,9 @@ func TestWindowModel(t *testing.T) {
 		// Without the test's deadline, which is in real time.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			m := newModel(t, rt)
-			rt.Repeat(m.ops())
+			ops := m.ops()
+			maps.Copy(ops, m.beginningOps(ops))
+			rt.Repeat(ops)
 			m.finish()
 			m.check(m.Close())
 		})

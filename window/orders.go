@@ -7,7 +7,7 @@ import (
 
 // loadOrder computes an epoch's order, which may take long.
 func (w *Window) loadOrder(epoch int) {
-	order := w.cfg.Order(epoch)
+	order := w.config().Order(epoch)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls.ordering = false

@@ -163,7 +163,7 @@ func (w *Window) readyLocked() {
 	bytes := w.space.of(Ready).bytes + w.space.of(Leased).bytes
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// Everything that fits is there: no more arrives before readers make room.
-	full := files > 0 && w.fetches.count()+w.publishing.count() == 0 && !w.calls.ordering
+	full := files > 0 && w.fetches.count()+w.publishing.count() == 0 && !w.calls.ordering && !w.awaitsListLocked()
 	if w.life.ready = enough || full || w.doneLocked(); w.life.ready {
 		close(w.readied)
 	}

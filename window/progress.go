@@ -17,7 +17,7 @@ import "slices"
 type progress struct {
 	epochs  int             // 0: unlimited
 	orders  map[int][]int32 // by epoch: those that are being delivered or fetched
-	growing bool            // Config.More continues the orders
+	growing bool            // Config.More continues the orders, or Continue
 	whole   map[int]bool    // epochs whose order is complete, if growing
 
 	low     seq
@@ -30,7 +30,7 @@ type progress struct {
 
 func newProgress(cfg *Config) progress {
 	return progress{
-		epochs: cfg.Epochs, orders: map[int][]int32{}, growing: cfg.More != nil, whole: map[int]bool{},
+		epochs: cfg.Epochs, orders: map[int][]int32{}, growing: cfg.More != nil || cfg.Beginning, whole: map[int]bool{},
 		settled: map[seq]bool{},
 	}
 }

@@ -160,7 +160,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	switch {
 	case w.calls.ordering && !more && !known: // that of the next epoch makes nobody wait
 		return CauseBackend
-	case w.awaitsConfirmLocked():
+	case w.awaitsConfirmLocked(), w.awaitsListLocked():
 		return CauseBackend
 	case !more && w.calls.asking:
 		return w.cfg.Waits()

@@ -1,9 +1,9 @@
 package window
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -33,9 +33,6 @@ type recovery struct {
 
 // run restores the state, and continues its journal.
 func (r *recovery) run() error {
-	plan := fmt.Sprintf("%q\n", r.planName())
-	stamp := plan + disk.Boot() + "\n"
-	const stampName = disk.Private + "/plan"
 	old, err := r.readSmall(stampName)
 	if err != nil {
 		return err
@@ -53,22 +50,8 @@ func (r *recovery) run() error {
 	if err := errors.Join(r.stage.resumeRemoval(), r.takeBack()); err != nil {
 		return err
 	}
-	if string(old) != stamp {
-		samePlan := strings.HasPrefix(string(old), plan)
-		if len(old) == 0 {
-			// Older versions did not sync the stamp, so a loss of power could leave it empty.
-			m, err := r.readOwnJournal()
-			if err != nil {
-				return err
-			}
-			samePlan = m.about
-		}
-		if err := r.dropState(samePlan); err != nil {
-			return err
-		}
-		if err := disk.ReplaceSmall(r.stage.Root(), stampName, []byte(stamp), 0o644, r.durable()); err != nil {
-			return err
-		}
+	if err := r.adopt(old); err != nil {
+		return err
 	}
 	if err := r.goBack(); err != nil {
 		return err
@@ -106,6 +89,35 @@ func (r *recovery) run() error {
 	r.admitLocked(r.now, func(time.Time) {})
 	r.compact()
 	return r.sweepIncoming()
+}
+
+// adopt makes the state in the directory, which has the stamp old, that of this plan: it drops what belongs
+// to another one.
+func (r *recovery) adopt(old []byte) error {
+	if bytes.Equal(old, stampOf(r.cfg.planName())) {
+		return nil
+	}
+	plan, sameBoot, ok := parseStamp(old)
+	samePlan := ok && r.cfg.continues(plan)
+	if len(old) == 0 {
+		// Older versions did not sync the stamp, so a loss of power could leave it empty.
+		m, err := r.readOwnJournal()
+		if err != nil {
+			return err
+		}
+		samePlan = m.about
+	}
+	if !samePlan && r.cfg.Beginning {
+		if manifest, known := planIn(r.stage.Root()); manifest != "" || !known {
+			return ErrOtherState
+		}
+	}
+	if !samePlan || !sameBoot {
+		if err := r.dropState(samePlan); err != nil {
+			return err
+		}
+	}
+	return r.renameState(r.cfg.planName())
 }
 
 // takeBack undoes a drop that a kill interrupted, so that no file is visible without its link in

@@ -197,7 +197,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(text)
 	f.Add(text[:len(text)-5])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := readJournal(strings.NewReader(string(data)), "p")
+		m, err := readJournal(strings.NewReader(string(data)), isPlan("p"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := readJournal(strings.NewReader(string(again)), "p")
+		n, err := readJournal(strings.NewReader(string(again)), isPlan("p"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,11 +240,11 @@ func TestJournalTornLineLosesNoOther(t *testing.T) {
 		string(sealLine(appendFact(nil, "ack", seq{0, 2}, "b"), 0))
 	lines := strings.SplitAfter(whole, "\n")
 	torn := lines[0] + lines[1][:5] + "\n" + lines[2]
-	m, err := readJournal(strings.NewReader(torn), "p")
+	m, err := readJournal(strings.NewReader(torn), isPlan("p"))
 	if err != nil || m.settled[seq{0, 1}] || !m.settled[seq{0, 2}] {
 		t.Errorf("got %+v (%v), want the second alone", m.settled, err)
 	}
-	if m, _ := readJournal(strings.NewReader(whole), "q"); len(m.settled) != 0 {
+	if m, _ := readJournal(strings.NewReader(whole), isPlan("q")); len(m.settled) != 0 {
 		t.Errorf("got %+v of another plan", m.settled)
 	}
 }
@@ -399,4 +399,9 @@ func TestUnreadableDirectoryIsNotAnAbsentFile(t *testing.T) {
 			}
 		}
 	})
+}
+
+// isPlan returns a function for readJournal.
+func isPlan(name string) func(string) bool {
+	return func(plan string) bool { return plan == name }
 }

@@ -203,6 +203,9 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 	}
 	switch cause {
 	case CauseBackend:
+		if w.awaitsListLocked() {
+			return fmt.Sprintf("the store, which is still listing the source: the first %d shards of its list were fetched, and %s. The next shards follow when the list is complete", w.items.len(), rates)
+		}
 		silent := ""
 		if s.silent > 0 {
 			silent = fmt.Sprintf(", one had received nothing for %s", seconds(s.silent.Seconds()))

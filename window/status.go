@@ -13,10 +13,11 @@ type Status struct {
 	Plan    string  `json:"plan"`
 	Release Release `json:"release"`
 
-	Epoch     int `json:"epoch"`            // the current one, from 0
-	Epochs    int `json:"epochs,omitempty"` // 0: unlimited
-	Positions int `json:"positions"`        // of the current epoch
-	Finished  int `json:"settled"`          // how many of them are acknowledged or skipped
+	Epoch     int  `json:"epoch"`               // the current one, from 0
+	Epochs    int  `json:"epochs,omitempty"`    // 0: unlimited
+	Positions int  `json:"positions"`           // of the current epoch
+	Beginning bool `json:"beginning,omitempty"` // Positions are only the first: the source is still being listed
+	Finished  int  `json:"settled"`             // how many of them are acknowledged or skipped
 
 	Items map[State]int   `json:"items"` // in the window, by state
 	Bytes map[State]int64 `json:"bytes"`
@@ -73,8 +74,8 @@ func (w *Window) Status() Status {
 	defer w.mu.Unlock()
 	w.accountLocked(time.Now())
 	s := Status{
-		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
-		Epoch: w.progress.low.epoch, Epochs: w.cfg.Epochs,
+		Input: w.cfg.Input, Dir: w.dir, Plan: w.cfg.planName(), Release: w.cfg.Release,
+		Epoch: w.progress.low.epoch, Epochs: w.cfg.Epochs, Beginning: w.cfg.Beginning,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.space.taken(), Limit: w.cfg.Size, Peak: w.space.peak,
 		Delivered: w.deliveries.stats.delivered, Acknowledged: w.deliveries.stats.acknowledged, Redelivered: w.deliveries.stats.redelivered, Reused: w.deliveries.stats.reused, Report: report,
 		Waiting: len(w.waiting.calls), Strangers: w.scans.foreignNames(), Ready: w.life.ready, Done: w.doneLocked(),

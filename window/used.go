@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize/english"
 )
@@ -76,21 +77,22 @@ func samplesAre(n int64) string {
 }
 
 func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
+	cfg := w.config()
 	switch {
-	case c.Manifest != w.cfg.Manifest || c.Part != w.cfg.Part:
+	case !cfg.continues(strings.TrimSpace(c.Manifest + " " + c.Part)):
 		return c, "the cursor belongs to another input"
 	case !c.InOrder:
 		return c, "the shards of this epoch were not read by one reader, once each and in order"
-	case w.cfg.Extent.samples == nil:
+	case cfg.Extent.samples == nil:
 		return c, "the number of samples in a shard is unknown: give the input an index"
 	case c.Recut:
 		return c, "the number of nodes has changed since the first epoch, so the samples this node has used are not a prefix of its part"
 	}
 	rest := seen
 	for epoch := range c.Epoch {
-		for pos, item := range w.masked(w.cfg.Order(epoch)) {
+		for pos, item := range w.masked(cfg.Order(epoch)) {
 			if item != others {
-				rest -= int64(w.samples(seq{epoch, pos}, int(w.cfg.Extent.samples[item])))
+				rest -= int64(w.samples(seq{epoch, pos}, int(cfg.Extent.samples[item])))
 			}
 		}
 	}
@@ -99,7 +101,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	}
 	var order []int32
 	if !w.progress.over(c.Epoch) {
-		order = w.masked(w.cfg.Order(c.Epoch))
+		order = w.masked(cfg.Order(c.Epoch))
 	}
 	var used []Used
 	end, gap := len(order), false // first unfinished position, and whether c has a gap before pos
@@ -108,7 +110,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 			continue
 		}
 		a := seq{c.Epoch, pos}
-		n, settled := int64(w.samples(a, int(w.cfg.Extent.samples[item]))), c.has(a)
+		n, settled := int64(w.samples(a, int(cfg.Extent.samples[item]))), c.has(a)
 		if settled && gap {
 			return c, "shards were acknowledged out of order"
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -78,7 +77,7 @@ type Window struct {
 
 // New checks the configuration, locks the directory and recovers the state that the last process
 // left in it. It returns a *BudgetError if Size is too small, and a *disk.BusyError if another
-// process holds the directory.
+// process holds the directory. With Config.Beginning it returns ErrOtherState, too.
 func New(cfg Config) (*Window, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -174,9 +173,6 @@ func (w *Window) troubleLocked(what string, err error) {
 	}
 	w.lastError = text
 }
-
-// planName identifies the plan that the state in the directory belongs to.
-func (w *Window) planName() string { return strings.TrimSpace(w.cfg.Manifest + " " + w.cfg.Part) }
 
 func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }
 
