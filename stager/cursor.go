@@ -21,6 +21,9 @@ func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Curso
 	if err != nil {
 		return window.Cursor{}, err
 	}
+	if w.Beginning() {
+		return window.Cursor{}, api.ErrListing
+	}
 	if d.unconfirmed(name) { // whether the cursors are of this plan is not known yet
 		return window.Cursor{}, api.ErrNotYet
 	}

@@ -57,6 +57,9 @@ type Daemon struct {
 	checkpointMetrics *checkpoint.Metrics
 	apiMetrics        *api.Metrics
 
+	beginAfter, listPatience time.Duration // copies of constants, for tests
+	beginLeast               int           // as above
+
 	mu      sync.Mutex // guards all below
 	phase   api.Phase
 	until   time.Time     // deadline for saving, set by a drain request; zero: use the plan's
@@ -91,6 +94,7 @@ func New(cfg Config) *Daemon {
 		windowMetrics:     window.NewMetrics(cfg.Metrics),
 		checkpointMetrics: checkpoint.NewMetrics(cfg.Metrics),
 		apiMetrics:        api.NewMetrics(cfg.Metrics),
+		beginAfter:        beginAfter, listPatience: listPatience, beginLeast: beginLeast,
 	}
 	if cfg.Child != nil {
 		cfg.Child.signals = make(chan os.Signal, 16)

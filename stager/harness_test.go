@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -32,6 +33,12 @@ type job struct {
 	plan   string
 	child  *Child
 	gate   chan struct{} // closed when gated:// may respond
+	pages  *pages        // of paged://
+	begin  int           // objects that a window begins with at once; 0: the default
+	log    *slog.Logger
+	shard  plan.Shard
+
+	patience time.Duration // in place of listPatience
 
 	anyUser bool
 	*Daemon
@@ -93,7 +100,7 @@ func (j *job) registry() *backends.Registry {
 		}}
 	}
 	return backends.NewRegistry(scheme("mem", j.mem), scheme("dead", dead{j.mem}), scheme("gated", gated{j.mem, j.gate}),
-		scheme("full", full{j.mem, false}), scheme("vanishing", vanishing{j.mem}), scheme("slow", full{j.mem, true}))
+		scheme("full", full{j.mem, false}), scheme("vanishing", vanishing{j.mem}), scheme("slow", full{j.mem, true}), scheme("paged", paged{j.mem, j.pages}))
 }
 
 // newJob returns a job with the inputs and outputs of a plan; DIR in it is replaced by its
@@ -105,7 +112,7 @@ func newJob(t *testing.T, spec string) *job {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
-	j := &job{t: t, mem: mem.New(), gate: make(chan struct{}), dir: t.TempDir(), socket: filepath.Join(short, "run", "s.sock")}
+	j := &job{t: t, mem: mem.New(), gate: make(chan struct{}), pages: newPages(), dir: t.TempDir(), socket: filepath.Join(short, "run", "s.sock")}
 	j.plan = "apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: p}\nspec:\n" + strings.ReplaceAll(spec, "DIR", j.dir)
 	for i := range 4 {
 		j.mem.Put(fmt.Sprintf("train/s%d.tar", i), []byte{byte('0' + i)})
@@ -141,7 +148,13 @@ func mustParse(j *job) *plan.StagePlan {
 // start runs the job.
 func (j *job) start() {
 	j.t.Helper()
-	j.Daemon = New(Config{Plan: mustParse(j), Registry: j.registry(), Socket: j.socket, Version: "test", Child: j.child, AnyUser: j.anyUser})
+	j.Daemon = New(Config{Plan: mustParse(j), Shard: j.shard, Registry: j.registry(), Socket: j.socket, Version: "test", Child: j.child, AnyUser: j.anyUser, Log: j.log})
+	if j.begin > 0 {
+		j.beginAfter, j.beginLeast = time.Millisecond, j.begin
+	}
+	if j.patience > 0 {
+		j.listPatience = j.patience
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j.term, j.ended = cancel, make(chan error, 1)
 	go func() { j.ended <- j.Run(ctx) }()

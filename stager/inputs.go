@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/api"
@@ -25,6 +25,9 @@ import (
 type input struct {
 	spec plan.Input
 
+	listing atomic.Bool  // the sources of a window are being listed
+	found   atomic.Int64 // objects that the listing has found so far
+
 	mu       sync.Mutex             // guards all below
 	stores   []*backends.Store      // one per source
 	manifest plan.Manifest          // windows only
@@ -32,6 +35,9 @@ type input struct {
 	window   *window.Window         // nil until the source is listed
 	unnamed  *os.File               // of listed, complete; nil if a later process cannot use it
 	check    *listCheck             // of listed; nil if this process has listed the source
+	first    *beginning             // what the listing adds its first objects to; nil: nothing
+	whole    *window.Config         // with all objects; nil until the source is listed
+	fetcher  *download.Window       // that of the last configuration
 	progress *download.Progress     // prefetch only
 	fetched  bool                   // the prefetch is complete
 	absent   error                  // why an optional input is absent; it counts as ready
@@ -69,6 +75,10 @@ func (in *input) snapshot() api.Input {
 	if in.window != nil {
 		w := in.window.Status()
 		s.Window = &w
+	}
+	if in.listing.Load() {
+		n := in.found.Load()
+		s.Listing = &n
 	}
 	if err = cmp.Or(err, in.absent); err != nil {
 		s.Error = err.Error()
@@ -214,174 +224,6 @@ func listing(spec plan.Input) plan.Listing {
 	}
 }
 
-// runWindow lists the sources, unless the process before this one has left its list, and runs the
-// window.
-func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
-	if listed, sum := d.oldList(ctx, in, stores[0]); listed != nil {
-		err := d.runListed(ctx, in, stores, listed, sum)
-		if !errors.Is(err, errOtherList) {
-			return err
-		}
-		if err := in.closeLists(); err != nil {
-			return err
-		}
-	}
-	return d.runListed(ctx, in, stores, nil, newSummary(in.spec))
-}
-
-// runListed runs the window of an old list, or of a new one if old is nil. It returns an error that is
-// errOtherList if the old list cannot be used any more; the window is then closed.
-func (d *Daemon) runListed(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) error {
-	cfg, err := d.windowConfig(ctx, in, stores, old, sum)
-	var w *window.Window
-	if err == nil {
-		w, err = window.New(cfg)
-	}
-	if old != nil && (err != nil || w.Status().Epoch >= cfg.Epochs) {
-		// It failed, perhaps because of objects that are no more, or all is delivered.
-		d.log.Info("listing the source again", "input", in.spec.Name, "error", err)
-		if w != nil {
-			err = w.Close()
-		}
-		return errors.Join(errOtherList, err)
-	}
-	if err != nil {
-		return err
-	}
-	var check *listCheck
-	if old != nil {
-		checked, stop := context.WithCancel(ctx)
-		check = d.checkList(checked, in, stores[0], cfg.Manifest)
-		defer func() { stop(); <-check.done }()
-	} else {
-		d.keepList(in)
-	}
-	in.setCheck(check)
-	for {
-		in.setWindow(w)
-		d.noteChange()
-		d.log.Info("window open", "input", in.spec.Name, "shards", cfg.Items.Len(), "limit", backends.Size(in.spec.Window.Size), "order", in.spec.Order.By, "part", d.cfg.Shard)
-		err := ended(d.runAndReport(ctx, w, check))
-		switch {
-		case err == nil && in.spec.Window.OnBad == plan.BadSkip:
-			return w.Skipped() // training continued without them
-		case err == nil:
-			return nil
-		case !errors.Is(err, window.ErrRewound):
-			d.dropList(in)
-			return err
-		}
-		in.setWindow(nil)
-		err = check.failed()
-		if err != nil {
-			d.dropList(in)
-		}
-		if err := errors.Join(err, w.Close()); err != nil {
-			return err
-		}
-		cfg.Unconfirmed = check.pending()
-		if w, err = window.New(cfg); err != nil {
-			return err
-		}
-	}
-}
-
-// windowConfig lists the sources, unless there is an old list, and returns the window's configuration.
-func (d *Daemon) windowConfig(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) (window.Config, error) {
-	spec, shard := in.spec, d.cfg.Shard
-	m, from, err := d.manifest(ctx, in, stores, old, sum)
-	if err != nil {
-		return window.Config{}, err
-	}
-	scratch, err := in.listedOnDisk()
-	if err != nil {
-		return window.Config{}, err
-	}
-	in.mu.Lock()
-	in.manifest = m
-	in.mu.Unlock()
-	if err := m.CheckParts(shard, spec.Order.Equalize); err != nil {
-		return window.Config{}, err
-	}
-	parts, err := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
-	if err != nil {
-		return window.Config{}, err
-	}
-	digest, extent, err := sum.of(m, spec.Order)
-	if err != nil {
-		return window.Config{}, err
-	}
-	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))
-	if spec.Unpack == plan.UnpackAuto {
-		fetcher.Unpack(func(obj backends.Object) int64 { return spec.UnpackedRoom(obj.Key, obj.Size, disk.Block) })
-	}
-	return window.Config{
-		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), CountOwn: true, MinFree: int64(spec.Window.MinFree),
-		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
-		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
-		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
-		Items: items{spec, m}, Extent: extent, Unconfirmed: old != nil, Scratch: scratch, Manifest: digest, Part: shard.String(),
-		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetcher, Write: disk.Write(spec.Write), OnBad: onBad(spec.Window.OnBad),
-		Log: d.log, Metrics: d.windowMetrics,
-	}, nil
-}
-
-// listedOnDisk returns the bytes of disk that the lists of the input's objects take.
-func (in *input) listedOnDisk() (sum int64, err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for _, listed := range in.listed {
-		n, err := listed.OnDisk()
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-// onBad returns the window's policy for bad positions, from the plan.
-func onBad(is string) string {
-	if is == plan.BadSkip || is == plan.BadAllow {
-		return window.BadSkip
-	}
-	return window.BadFail
-}
-
-func (in *input) setWindow(w *window.Window) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.window = w
-}
-
-// runAndReport runs a window, wakes waiting goroutines when it becomes ready, and applies the check of
-// its list.
-func (d *Daemon) runAndReport(ctx context.Context, w *window.Window, check *listCheck) error {
-	var teller sync.WaitGroup
-	defer teller.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	teller.Go(func() { check.apply(ctx, w) })
-	teller.Go(func() {
-		select {
-		case <-w.Readied():
-			d.noteChange()
-		case <-ctx.Done():
-		}
-	})
-	if err := w.Run(ctx); err != nil {
-		return err
-	}
-	// All shards are delivered, but a client may still rewind.
-	select {
-	case <-w.Rewound():
-		return window.ErrRewound
-	case <-ctx.Done():
-		return nil
-	}
-}
-
 // window returns an input's window for the API.
 func (d *Daemon) window(name string) (*window.Window, error) {
 	for _, in := range d.inputs {
@@ -427,7 +269,7 @@ func (d *Daemon) reportUnread() {
 	for _, w := range open {
 		s := w.Status()
 		acknowledges := s.Release == window.ReleaseLease || s.Release == window.ReleaseUnlink
-		if !acknowledges || s.Delivered+s.Acknowledged > 0 || s.Epoch > 0 || s.Items[window.Ready]+s.Finished >= s.Positions {
+		if !acknowledges || s.Delivered+s.Acknowledged > 0 || s.Epoch > 0 || !s.Beginning && s.Items[window.Ready]+s.Finished >= s.Positions {
 			continue
 		}
 		d.log.Warn("command acknowledged no shard, a reader that lists ready/ once misses the shards that come later",

@@ -29,6 +29,9 @@ const (
 // an index. These files are not data, even if they lie among the data.
 // The objects are also added to sum. An old list replaces that of the only source.
 func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Store, old *catalogue.Catalogue, sum *summary) (m plan.Manifest, from []download.From, err error) {
+	if old == nil {
+		defer d.listing(in)()
+	}
 	spec := in.spec
 	var parts []plan.Manifest
 	var shares []plan.Share
@@ -54,6 +57,16 @@ func (d *Daemon) manifest(ctx context.Context, in *input, stores []*backends.Sto
 	return m, from, err
 }
 
+// listing reports that an input is being listed, until the function that it returns is called.
+func (d *Daemon) listing(in *input) (ended func()) {
+	in.found.Store(0)
+	in.listing.Store(true)
+	return func() {
+		in.listing.Store(false)
+		d.windowMetrics.Listing(in.spec.Name, 0)
+	}
+}
+
 // list returns the manifest of one source, see manifest.
 func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store *backends.Store, sum *summary) (m plan.Manifest, err error) {
 	spec := in.spec
@@ -76,7 +89,8 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 	}
 	listed := catalogue.NewWriter(in.scratch)
 	defer func() { err = errors.Join(err, listed.Abort()) }()
-	add := listed.Add
+	add, end := in.writer(listed)
+	defer end()
 	if grouped {
 		add = groups.Add
 	}
@@ -88,7 +102,11 @@ func (d *Daemon) list(ctx context.Context, in *input, source plan.Source, store 
 			return m, err
 		}
 		sum.add(obj)
+		if n := in.found.Add(1); n%1000 == 0 {
+			d.windowMetrics.Listing(spec.Name, n)
+		}
 	}
+	end()
 	if grouped {
 		m = groups.Manifest()
 	} else if m.Objects, err = d.finish(in, listed, store); err != nil {

@@ -76,7 +76,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
 			},
 			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Job: job, Pod: d.cfg.Pod, Stager: d.cfg.Version,
-			Cursors: d.cursors, Inputs: d.positioned, Reached: d.reached, Log: d.log, Metrics: d.checkpointMetrics,
+			Cursors: d.cursors, Inputs: d.positioned, Lasting: d.lasting, Reached: d.reached, Log: d.log, Metrics: d.checkpointMetrics,
 		})
 		if err != nil {
 			return fmt.Errorf("output %s: %w", spec.Name, errors.Join(err, store.Close()))

@@ -160,7 +160,7 @@ func (in *input) closeLists() (err error) {
 	for _, listed := range in.listed {
 		err = errors.Join(err, listed.Close())
 	}
-	in.listed, in.unnamed = nil, nil
+	in.listed, in.unnamed, in.whole = nil, nil, nil
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,6 +27,9 @@ func printStatus(w io.Writer, s api.Snapshot) error {
 	fmt.Fprintf(out, "%s: %s, for %s\n", s.Plan, state, time.Since(s.Started).Round(time.Second))
 	for _, in := range s.Inputs {
 		fmt.Fprintf(out, "input %s\t%s\t%s\n", in.Name, in.Mode, in.Source)
+		if in.Listing != nil {
+			fmt.Fprintf(out, "  listing\t%s so far\n", english.Plural(int(*in.Listing), "object", ""))
+		}
 		switch {
 		case in.Window != nil:
 			printWindow(out, *in.Window)
@@ -45,6 +49,10 @@ func printStatus(w io.Writer, s api.Snapshot) error {
 }
 
 func printWindow(out io.Writer, s window.Status) {
+	of := strconv.Itoa(s.Positions)
+	if s.Beginning {
+		of = "the first " + of
+	}
 	epochs := "(unlimited)"
 	if s.Epochs > 0 {
 		epochs = fmt.Sprintf("of %d", s.Epochs)
@@ -52,7 +60,7 @@ func printWindow(out io.Writer, s window.Status) {
 	if s.Epochs > 0 && s.Epoch >= s.Epochs {
 		fmt.Fprintf(out, "  epoch\t%d %s\tall done\n", s.Epochs, epochs)
 	} else {
-		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Finished, s.Positions)
+		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %s shards done\n", s.Epoch+1, epochs, s.Finished, of)
 	}
 	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d fetching, %d lingering; peak %s\n",
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],

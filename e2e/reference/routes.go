@@ -66,7 +66,7 @@ var (
 	badParam   = refused(400, "A parameter is invalid; the error names it and what it accepts.")
 	failedCall = refused(500, "The operation failed; the error says why.")
 	noOutput   = refused(404, "The plan has no such output.")
-	opening    = response{503, "It is still being opened: try again in a moment.", &body{of: "api.Failure"}, []string{"Retry-After"}}
+	opening    = response{503, "It is still being opened, or its source is still being listed (`Stager-Wait-Cause: listing`): try again in a moment.", &body{of: "api.Failure"}, []string{"Retry-After"}}
 	lookup     = []response{
 		refused(404, "The plan has no such input, or it is optional and its source is empty."),
 		refused(500, "The input has failed; the error says why."),
@@ -83,6 +83,7 @@ var (
 	inputParam  = param{name: "input", in: "path", required: true, meaning: "Name of the input in the plan."}
 	outputParam = param{name: "output", in: "path", required: true, meaning: "Name of the output in the plan."}
 	epochParam  = param{name: "epoch", in: "query", kind: "number", meaning: "An epoch, counted from 0. Default: the current one."}
+	listParam   = param{name: "wait", in: "query", kind: "duration", meaning: "How long to wait until the source is listed, before which there is no cursor. Default: until it is."}
 	groupParam  = param{name: "group", in: "query", kind: "number", meaning: "Reader group, counted from 0, of an input with groups."}
 	bindParam   = param{
 		name: "Stager-Bind", in: "header", values: []string{"connection"},
@@ -160,18 +161,23 @@ var routes = []route{
 		responses: both(lookup, returns("window.Status", "The state.")),
 	},
 	{
-		method: "GET", path: "/v1/inputs/{input}/cursor", params: []param{inputParam},
-		does:      "Return the cursor: what of the order is finished.",
-		responses: both(lookup, returns("window.Cursor", "The cursor.")),
+		method: "GET", path: "/v1/inputs/{input}/cursor", params: []param{inputParam, listParam, {
+			name: "beginning", in: "query",
+			meaning: "`true`: do not wait. While the source is being listed, the cursor is one of the first shards, which any list that begins with them accepts. With the `manifest` of such a cursor instead: return the cursor if it is of the same order.",
+		}},
+		does: "Return the cursor: what of the order is finished.",
+		responses: both(lookup, returns("window.Cursor", "The cursor."),
+			refused(400, "`wait` is not a time."),
+			refused(422, "The list of the source does not begin as `beginning` says.")),
 	},
 	{
-		method: "PUT", path: "/v1/inputs/{input}/cursor", params: []param{inputParam}, guarded: true,
+		method: "PUT", path: "/v1/inputs/{input}/cursor", params: []param{inputParam, listParam}, guarded: true,
 		does:  "Continue from a cursor, with any number of nodes.",
 		about: "A job that had several nodes gives the cursors of all of them.",
 		body:  &body{of: "window.Cursor", many: true, meaning: "A cursor, or a list of cursors."},
 		responses: both(append(lookup, bodyFaults...),
 			returns("window.Cursor", "The new cursor."),
-			refused(400, "The body is not a cursor."),
+			refused(400, "The body is not a cursor, or `wait` is not a time."),
 			refused(422, "The input cannot continue from this cursor; the error says why.")),
 	},
 	{

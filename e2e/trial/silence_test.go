@@ -226,6 +226,7 @@ var losses = []loss{
 
 // movedElsewhere are the metrics that no short row moves, with the test that does.
 var movedElsewhere = map[string]string{
+	"stager_window_listing_objects":              "TestListingObjectsAreCounted",
 	"stager_store_hedges_total":                  "TestHedgeDoesNotWaitForLateResponse",
 	"stager_checkpoint_provisional_total":        "TestProvisionalCheckpointIsNotReportedSafe",
 	"stager_checkpoint_missing_nodes":            "TestMissingNodesAndAbandonedCheckpointsAreCounted",

@@ -34,6 +34,7 @@ type Config struct {
 	Epochs      int
 	Window      int64                            // bytes
 	Reuse       string                           // none, fit or pin
+	Order       string                           // YAML of the order, or "" for a shuffle
 	Items       string                           // YAML of what a shard is, such as "items: directories", or ""
 	Unpack      bool                             // shards are archives
 	Volume      string                           // ext4, tmpfs or xfs, or "" for any
@@ -166,8 +167,8 @@ spec:
     unpack: %s
     mode: window
     window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}, groups: %d, %s}
-    order: {by: shuffle, seed: 17, epochs: %d}
-%s`, t.Source, t.data, map[bool]string{false: "none", true: "auto"}[t.Unpack], t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), max(t.Groups, 1), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
+    order: {%s, epochs: %d}
+%s`, t.Source, t.data, map[bool]string{false: "none", true: "auto"}[t.Unpack], t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), max(t.Groups, 1), cmp.Or(t.Items, "items: files"), cmp.Or(t.Order, "by: shuffle, seed: 17"), t.Epochs, t.Outputs)
 }
 
 func (t *trial) startStager() (err error) {

@@ -140,7 +140,9 @@ class Daemon:
         self._check_version(response.headers.get("Stager-Api"))
         answer = json.loads(raw) if raw.startswith(b"{") else {}
         if response.status >= 400:
-            raise of_code(response.status, answer.get("error", f"the daemon responded {response.status}"))
+            err = of_code(response.status, answer.get("error", f"the daemon responded {response.status}"))
+            err.listing = response.headers.get("Stager-Wait-Cause") == "listing"
+            raise err
         return response.status, response.headers, answer
 
     def _check_version(self, api: str | None) -> None:
@@ -187,3 +189,19 @@ def call(path: str | None, method: str, url: str, query: Mapping[str, str], body
     """Makes one call on a connection of its own."""
     with contextlib.closing(Daemon(path, patience)) as daemon:
         return daemon.call(method, url, query, body)
+
+
+LIST_WAIT = "20s"  # how long one request waits until a source is listed
+
+
+def cursor_call(path: str | None, method: str, url: str, query: Mapping[str, str], go_on: Any = None, patience: float = 30.0) -> dict[str, Any]:
+    """Reads or sets the cursor of an input, which is at url. It has none before its source is listed, which is waited for: a
+    listing ends, or the input fails."""
+    wait = Heartbeat("the source of the input to be listed")
+    while True:
+        try:
+            return call(path, method, url, {**query, "wait": LIST_WAIT}, go_on, patience=patience)[2]
+        except NotReadyError as err:
+            if not err.listing:
+                raise
+            wait.beat(err)

@@ -12,6 +12,7 @@ class StagerError(Exception):
     """Base of all errors of this package. code is the HTTP status of the daemon's response, or 0."""
 
     code = 0
+    listing = False  # the daemon is still listing the source of the input
 
 
 class UsageError(StagerError, ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import http.client
+import math
 import os
 import socket
 import threading
@@ -17,14 +18,25 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ._arrow import warn_of_builder
-from ._daemon import Daemon, Heartbeat, call, quote
-from ._errors import RejectedError, RequestError, StagerError, UsageError, WaitTimeoutError, WindowTooSmallError
+from ._daemon import Daemon, Heartbeat, cursor_call, log, quote
+from ._errors import (
+    InputFailedError,
+    NotReadyError,
+    RejectedError,
+    RequestError,
+    StagerError,
+    UnreachableError,
+    UsageError,
+    WaitTimeoutError,
+    WindowTooSmallError,
+)
 from ._shards import Shard
 
 Tag = tuple[int, int, int]  # number of the shard in the pass, index of the sample or -1, number of samples in the shard or -1
 Key = tuple[int, int]  # epoch and position
 PAUSE_S = 0.1  # between requests that are answered at once
 STALLED_S = 60.0  # how long a full window and a waiting trainer are no error
+BEGINNING = "first-"  # begins the name of a list that is not complete
 
 
 class Item(NamedTuple):
@@ -98,9 +110,24 @@ class Feed:
     def start(self) -> dict[str, Any]:
         """Fetches the position of the input, once."""
         if self.base is None:
-            self.base = call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {}, patience=self.patience)[2]
+            self.base = cursor_call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {"beginning": "true"}, patience=self.patience)
             self.epoch = self.base["epoch"]
         return self.base
+
+    def manifest(self, base: dict[str, Any], settled: dict[str, list[list[int]]]) -> str:
+        """Returns the manifest for the positions in settled. While the source of the input is listed it is that of the first
+        shards. Call it after the positions were read: there may be more shards afterwards."""
+        known = str(base["manifest"])
+        if not known.startswith(BEGINNING):
+            return known
+        try:
+            now = cursor_call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {"beginning": known}, patience=min(self.patience, 5.0))
+        except (InputFailedError, NotReadyError, RejectedError, UnreachableError) as err:  # training goes on
+            if isinstance(err, RejectedError) or not _within(settled, _length(known)):
+                log.warning("the position of input %s cannot be restored: %s", self.input, err)
+            return known
+        base["manifest"] = now["manifest"]
+        return str(now["manifest"])
 
     def own(self) -> None:
         """Rejects a forked process: it would acknowledge what its parent uses."""
@@ -315,6 +342,7 @@ class Feed:
             cursor = {**base, "epoch": self.epoch, "settled": {str(e): of for e, of in finished.items() if e >= self.epoch - 1}}
             for gone in ("leased", "used", "again", "inOrder"):
                 cursor.pop(gone, None)
+        cursor["manifest"] = self.manifest(base, cursor["settled"])
         partial = {key: of for key, of in partial.items() if key[0] >= self.epoch}
         return {
             "stager": 1, "input": self.input, "samples_seen": self.seen(), "cursor": cursor,
@@ -338,17 +366,29 @@ class Feed:
             if other is not None:  # of another process beside the same stager
                 first, last = sorted((cursor, other), key=lambda c: int(c["epoch"]))
                 settled = {e: union(first["settled"].get(e, []), last["settled"].get(e, [])) for e in {*first["settled"], *last["settled"]}}
-                cursor = {**first, "settled": settled}
+                longest = max(first, last, key=lambda c: _length(str(c.get("manifest"))))
+                cursor = {**first, "settled": settled, "manifest": longest.get("manifest")}
             cursors[cursor["part"]] = cursor
         for cursor in cursors.values():
             cursor["settled"] = {e: of for e, of in cursor["settled"].items() if int(e) >= int(cursor["epoch"])}
         self.leave()
-        self.base = call(self.socket, "PUT", f"/v1/inputs/{quote(self.input)}/cursor", {}, list(cursors.values()), patience=self.patience)[2]
+        self.base = cursor_call(self.socket, "PUT", f"/v1/inputs/{quote(self.input)}/cursor", {}, list(cursors.values()), self.patience)
         self.done, self.known = {}, {}
         for s in every:
             for epoch, position, of in s["partial"]:
                 self.known.setdefault((epoch, position), set()).update(numbers(of))
         self.epoch, self.samples_seen = self.base["epoch"], every[0]["samples_seen"]
+
+
+def _length(manifest: str) -> float:
+    """Returns of how many shards a manifest is at least."""
+    number = manifest.removeprefix(BEGINNING).split("-")[0]
+    return int(number) if manifest.startswith(BEGINNING) and number.isdecimal() else math.inf
+
+
+def _within(settled: dict[str, list[list[int]]], length: float) -> bool:
+    """Reports whether all positions are those of so many shards."""
+    return all(int(epoch) == 0 and last < length for epoch, of in settled.items() for _, last in of)
 
 
 def _count(tags: list[Tag]) -> int:

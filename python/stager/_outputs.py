@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from ._daemon import call, quote
+from ._daemon import call, cursor_call, quote
 
 
 def commit(
@@ -29,7 +29,7 @@ def commit(
 def cursor(input: str, go_on: Any = None, *, socket: str | None = None) -> dict[str, Any]:
     """Returns where the input stands: JSON to keep with a checkpoint. With such a cursor, or a list of those
     of all nodes, the input continues there: every lease ends, and what came after is redelivered."""
-    return call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{quote(input)}/cursor", {}, go_on)[2]
+    return cursor_call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{quote(input)}/cursor", {}, go_on)
 
 
 def resume(directory: str, *, socket: str | None = None) -> dict[str, Any] | None:

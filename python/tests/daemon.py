@@ -7,6 +7,7 @@ import os
 import socketserver
 import tarfile
 import threading
+import urllib.parse
 from http.server import BaseHTTPRequestHandler
 
 
@@ -16,6 +17,8 @@ class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path, shards=(), api="1", fail=None, outputs=None):
         super().__init__(path, Handler)
         self.outputs, self.commits, self.ready = outputs or {}, [], True
+        self.manifest, self.listing = "m", 0  # how often the cursor is not known yet
+        self.cursors = []  # queries
         self.path, self.shards, self.api, self.fail = path, list(shards), api, fail
         self.lock, self.waiting, self.leased, self.acked, self.returned = threading.Lock(), list(range(len(self.shards))), {}, [], []
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -26,10 +29,19 @@ class Fake(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         parts = path.split("?")[0].strip("/").split("/")
         with self.lock:
             if parts[-1] == "cursor":
+                query = dict(urllib.parse.parse_qsl(path.partition("?")[2]))
+                self.cursors.append((method, query))
+                if query.get("beginning", "true") != "true" and query["beginning"] != "first-2-abc":
+                    return 422, {"error": "it does not begin so"}
+                if "beginning" in query and self.listing:
+                    return 200, {"manifest": "first-2-abc", "part": "0/1", "epoch": 0, "settled": {"0": [[p, p] for p in sorted(self.acked)]}}
+                if self.listing:
+                    self.listing -= 1
+                    return 503, {"error": "its source is still being listed"}
                 if method == "PUT":
                     settled = {p for c in (body if isinstance(body, list) else [body]) for a, b in c["settled"].get("0", []) for p in range(a, b + 1)}
                     self.waiting, self.leased, self.acked = [p for p in range(len(self.shards)) if p not in settled], {}, sorted(settled)
-                return 200, {"manifest": "m", "part": "0/1", "epoch": 0, "settled": {"0": [[p, p] for p in sorted(self.acked)]}}
+                return 200, {"manifest": self.manifest, "part": "0/1", "epoch": 0, "settled": {"0": [[p, p] for p in sorted(self.acked)]}}
             if parts[-1] == "status":
                 return 200, {"ready": self.ready, "outputs": [{"output": name} for name in self.outputs]}
             if parts[-1] == "commit":
@@ -64,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         if self.server.api is not None:
             self.send_header("Stager-Api", self.server.api)
+        if code == 503 and self.server.fail is None:
+            self.send_header("Stager-Wait-Cause", "listing")
         if code != 204:
             self.send_header("Content-Length", str(len(text)))
         self.end_headers()

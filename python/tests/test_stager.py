@@ -197,6 +197,71 @@ class Batches(Case):
             self.addCleanup(server.server_close)
             self.addCleanup(server.shutdown)
 
+    def test_loader_begins_before_the_source_is_listed(self):
+        fake = self.fake(2, 2, 2)
+        fake.listing = 3  # requests
+        data = stager.batches("train", 2, socket=fake.path)
+        passing = iter(data)
+        seen = [s["name"] for s in next(passing)]
+        self.assertEqual(fake.listing, 3)  # it did not wait
+        state = json.loads(json.dumps(data.state_dict()))
+        self.assertEqual((state["cursor"]["manifest"], state["cursor"]["settled"]), ("first-2-abc", {"0": [[0, 0]]}))
+        fake.listing = 0
+        self.assertEqual(data.state_dict()["cursor"]["manifest"], "m")
+        self.assertEqual(fake.cursors[-1], ("GET", {"beginning": "first-2-abc", "wait": "20s"}))
+        seen += [s["name"] for batch in passing for s in batch]
+        self.assertEqual(data.state_dict()["cursor"]["settled"], {"0": [[0, 2]]})
+        self.assertEqual(len(fake.cursors), 3)  # once the whole list is known, nobody asks again
+        self.assertEqual(sorted(seen), sorted(f"{n}.jsonl:{i}" for n in range(3) for i in range(2)))
+
+    def test_state_of_a_source_that_changed_names_its_shards(self):
+        fake = self.fake(2, 2)
+        fake.listing = 1
+        data = stager.batches("train", 2, socket=fake.path)
+        next(iter(data))
+        data._feed.base["manifest"] = "first-9-def"
+        with self.assertLogs("stager", "WARNING") as logs:
+            self.assertEqual(data.state_dict()["cursor"]["manifest"], "first-9-def")
+        self.assertIn("cannot be restored", logs.output[0])
+
+    def test_state_does_not_fail_because_the_daemon_is_away(self):
+        fake = self.fake(2, 2)
+        fake.listing = 1
+        data = stager.batches("train", 2, socket=fake.path, patience=0)
+        next(iter(data))
+        fake.fail = 503  # it begins again
+        with self.assertNoLogs("stager", "WARNING") if hasattr(self, "assertNoLogs") else contextlib.nullcontext():
+            self.assertEqual(data.state_dict()["cursor"]["manifest"], "first-2-abc")
+        data._feed.base["settled"] = {"0": [[0, 2]]}  # a shard that the beginning does not have
+        with self.assertLogs("stager", "WARNING") as logs:
+            self.assertEqual(data.state_dict()["cursor"]["manifest"], "first-2-abc")
+        self.assertIn("cannot be restored", logs.output[0])
+
+    def test_cursor_waits_for_the_list(self):
+        fake = self.fake(1, 1)
+        for method, at in (("GET", None), ("PUT", {"settled": {"0": [[0, 0]]}})):
+            fake.listing = 3
+            self.assertEqual(_daemon.cursor_call(fake.path, method, "/v1/inputs/train/cursor", {}, at, patience=0)["manifest"], "m")
+            self.assertEqual(fake.listing, 0)
+        fake.fail = 503  # another reason than the list
+        with self.assertRaises(stager.NotReadyError):
+            _daemon.cursor_call(fake.path, "GET", "/v1/inputs/train/cursor", {}, patience=0)
+
+    def test_merged_states_have_the_longer_list(self):
+        for manifests, want in ((("first-2-abc", "m"), "m"), (("first-2-abc", "first-9-abc"), "first-9-abc"), (("m", "m"), "m")):
+            for order in (manifests, manifests[::-1]):
+                fake = Fake(os.path.join(self.dir, "merged.sock"), [lines(self.dir, "0.jsonl", 1)])
+                states = [
+                    {"stager": 1, "input": "train", "samples_seen": 0, "partial": [], "cursor": {"manifest": m, "part": "0/1", "epoch": 0, "settled": {}}}
+                    for m in order
+                ]
+                with mock.patch("stager._feed.cursor_call", return_value={"epoch": 0}) as put:
+                    stager.batches("train", 1, socket=fake.path).load_state_dict(states)
+                self.assertEqual([c["manifest"] for c in put.call_args.args[4]], [want])
+                fake.shutdown()
+                fake.server_close()
+                os.unlink(fake.path)
+
     def test_shard_whose_acknowledgement_was_lost_is_not_used_again(self):
         fake, seen = self.fake(2, 2, 2), []
         for batch in stager.batches("train", 2, socket=fake.path):

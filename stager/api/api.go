@@ -55,11 +55,13 @@ type API struct {
 	bodies  sync.Mutex // held while the body of a rewind is read, which may be large
 }
 
-// Errors of API.Window and API.Uploader.
+// Errors of API.Window, API.Uploader and API.Rewind.
 var (
 	ErrUnknown = errors.New("no such name in the plan")
 	ErrAbsent  = errors.New("it is optional, and its source has no objects")
 	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
+	// ErrListing means that a window has only the first objects of its source, and no cursor.
+	ErrListing = errors.New("its source is still being listed, which must end first; try again in a moment")
 )
 
 // longestBody is more than any request needs, and longestOrder more than any commit needs.
@@ -258,6 +260,9 @@ func failLookup(w http.ResponseWriter, what, name string, err error) {
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, ErrAbsent):
 		fail(w, http.StatusNotFound, err)
+	case errors.Is(err, ErrListing):
+		w.Header().Set(waitCauseHeader, causeListing)
+		fallthrough
 	case errors.Is(err, ErrNotYet):
 		w.Header().Set("Retry-After", "1")
 		fail(w, http.StatusServiceUnavailable, err)

@@ -8,14 +8,66 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"time"
 
 	"github.com/stager-dev/stager/window"
 )
 
+// cursor sends the position of an input. While its source is listed there is none, and the request waits. The
+// parameter beginning asks for that in the first shards, which means the same in any list that begins with
+// them: true, or the manifest of an earlier one, if that is of the same order.
 func (a *API) cursor(w http.ResponseWriter, r *http.Request) {
-	if win := a.window(w, r); win != nil {
+	wait, err := listWait(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	win := a.window(w, r)
+	beginning := r.URL.Query().Get("beginning")
+	switch {
+	case win == nil:
+	case beginning == "" && !a.listed(w, r, win, wait):
+	case beginning != "" && beginning != "true" && !win.Includes(beginning):
+		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("the list of input %q does not begin as %.20s; its source has changed", r.PathValue("input"), beginning))
+	default:
 		answer(w, http.StatusOK, win.Cursor())
 	}
+}
+
+// listWait returns how long a request waits for the list of an input; negative: without a limit.
+func listWait(r *http.Request) (time.Duration, error) {
+	if !r.URL.Query().Has("wait") { // not by FormValue, which would read the body
+		return -1, nil
+	}
+	text := r.URL.Query().Get("wait")
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return 0, fmt.Errorf("wait=%q is not a time such as 30s or 5m", text)
+	}
+	return wait, nil
+}
+
+// listed reports whether a window has its whole list, and waits for that; negative: without a limit.
+// Otherwise it responds.
+func (a *API) listed(w http.ResponseWriter, r *http.Request, win *window.Window, wait time.Duration) bool {
+	until, name := time.Now().Add(wait), r.PathValue("input")
+	for win.Beginning() {
+		_, err := a.Window(name)
+		switch {
+		case err == nil && win.Ended() != nil: // it is not going to get it
+			err = ErrNotYet
+		case err == nil && wait >= 0 && !time.Now().Before(until):
+			err = ErrListing
+		}
+		if err != nil {
+			failLookup(w, "input", name, err)
+			return false
+		}
+		if waitOut(r.Context(), listedPause); r.Context().Err() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // rewind makes the input continue from a cursor, or from a list of cursors of several nodes.
@@ -28,6 +80,14 @@ func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("input")
+	wait, err := listWait(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if win, err := a.Window(name); err == nil && !a.listed(w, r, win, wait) {
+		return
+	}
 	now, err := a.Rewind(r.Context(), name, cursors)
 	var refused *window.CursorError
 	switch {
@@ -63,7 +123,7 @@ func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
 
 // positions sends an epoch's order for all nodes, one JSON line for each position.
 func (a *API) positions(w http.ResponseWriter, r *http.Request) {
-	if win, epoch, ok := a.windowAndEpoch(w, r); ok {
+	if win, epoch, ok := a.windowAndEpoch(w, r); ok && a.listed(w, r, win, 0) {
 		all, err := win.Positions(epoch)
 		if err != nil {
 			fail(w, http.StatusInternalServerError, err)
@@ -93,7 +153,7 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 // quality sends how well mixed an epoch was, in the order in which readers received it.
 func (a *API) quality(w http.ResponseWriter, r *http.Request) {
 	win, epoch, ok := a.windowAndEpoch(w, r)
-	if !ok {
+	if !ok || !a.listed(w, r, win, 0) {
 		return
 	}
 	report, err := win.Report(epoch)

@@ -33,11 +33,15 @@ type LeaseResponse struct {
 	Skip    int    `json:"skip,omitempty"` // leading samples to skip: used before the restored checkpoint
 }
 
-// waitCauseHeader gives the reason of a 204: one of the window's causes, or causeEnd.
+// waitCauseHeader gives the reason of a 204: one of the window's causes, or causeEnd. Of a 503 it is
+// causeListing, or missing.
 const waitCauseHeader = "Stager-Wait-Cause"
 
 // WaitCause returns why no lease was available, from the header of a 204 response.
 func WaitCause(h http.Header) window.Cause { return window.Cause(h.Get(waitCauseHeader)) }
+
+// causeListing means that the source of the input is still being listed, which ends or fails.
+const causeListing = "listing"
 
 // causeEnd is the cause after a drain. It is not an error: an error would crash the trainer, which
 // is about to save its last checkpoint.

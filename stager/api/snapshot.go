@@ -39,6 +39,7 @@ type Input struct {
 	Source   string             `json:"source"`
 	Path     string             `json:"path"`
 	Ready    bool               `json:"ready"`
+	Listing  *int64             `json:"listing,omitempty"` // objects found so far, while the source of a window is being listed
 	Window   *window.Status     `json:"window,omitempty"`
 	Prefetch *download.Progress `json:"prefetch,omitempty"`
 	Error    string             `json:"error,omitempty"`

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"sync"
@@ -170,4 +171,33 @@ func joinCursors(parts []part) map[string][]json.RawMessage {
 		}
 	}
 	return all
+}
+
+// cursorsOf returns the cursors of an upload. The data does not wait for them: they are asked for when it
+// is sent.
+func (u *Uploader) cursorsOf(up *upload) func(context.Context) Cursors {
+	return func(ctx context.Context) Cursors {
+		if u.cfg.Lasting == nil {
+			return up.snap.Cursors
+		}
+		began := time.Now()
+		lasting := u.cfg.Lasting(ctx, up.snap.Cursors)
+		up.waited.Add(int64(time.Since(began)))
+		for input := range up.snap.Cursors {
+			if _, known := lasting[input]; !known && ctx.Err() == nil {
+				u.log.Warn("checkpoint has no position of an input, because its source was not listed in time, or has changed: restore --rewind cannot rewind it",
+					"step", up.snap.Step, "checkpoint", up.snap.Name, "input", input)
+			}
+		}
+		return lasting
+	}
+}
+
+// at returns the cursors of an upload.
+func (c uploadJob) at(ctx context.Context) (Cursors, error) {
+	if c.cursors == nil {
+		return nil, nil
+	}
+	cursors := c.cursors(ctx)
+	return cursors, ctx.Err()
 }

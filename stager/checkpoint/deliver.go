@@ -223,9 +223,13 @@ func (s *shipper) deliver(ctx context.Context, c uploadJob, dir string) (part, e
 		if err != nil {
 			return part{}, err
 		}
+		cursors, err := c.at(ctx)
+		if err != nil {
+			return part{}, err
+		}
 		own := part{
 			APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
-			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Evidence: c.because, Provisional: c.quiet, Completed: c.completed, Data: data, Files: files,
+			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: cursors, Evidence: c.because, Provisional: c.quiet, Completed: c.completed, Data: data, Files: files,
 		}
 		refers := before.used(files)
 		if refers {

@@ -223,7 +223,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 		recall: m.recall,
 	}
 	return s.deliver(ctx, uploadJob{
-		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: u.cursorsOf(up), tree: t, files: snap.held(), sent: sent,
 		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
 	}, dir)

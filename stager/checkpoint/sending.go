@@ -12,6 +12,7 @@ type upload struct {
 	total  int64
 	done   atomic.Int64
 	reused atomic.Int64 // bytes of done that an earlier step has
+	waited atomic.Int64 // nanoseconds in which it waited for the positions of inputs
 	start  time.Time
 	cancel context.CancelFunc
 }
@@ -20,7 +21,7 @@ type upload struct {
 func (u *upload) pace() pace { return pace{u.snap.Step, u.total, u.rate(), u.reused.Load()} }
 
 func (u *upload) rate() float64 {
-	if took := time.Since(u.start).Seconds(); took > 0 {
+	if took := (time.Since(u.start) - time.Duration(u.waited.Load())).Seconds(); took > 0 {
 		return float64(u.done.Load()) / took
 	}
 	return 0

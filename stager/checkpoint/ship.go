@@ -68,7 +68,7 @@ type uploadJob struct {
 	step    int64
 	samples int64
 	metrics map[string]float64
-	cursors Cursors
+	cursors func(context.Context) Cursors // may wait until they are known; nil: none
 	// completed is when the checkpoint was complete; zero: unknown.
 	completed time.Time
 	tree      tree

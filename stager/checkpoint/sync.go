@@ -165,7 +165,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 		leave: func(l leftover) { u.cleanLater(func(c *cleanup) { c.left = append(c.left, l) }) },
 	}
 	return s.ship(ctx, uploadJob{
-		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: u.cursorsOf(up), tree: t, files: snap.held(), sent: sent,
 		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
 	})

@@ -81,6 +81,9 @@ type Config struct {
 	Cursors     func() Cursors // returns the input positions; nil: unknown
 	// Inputs returns the names of the inputs that Cursors returns once they are open. nil: none.
 	Inputs func() []string
+	// Lasting returns cursors that a later process understands, too, and waits for them if it must. It
+	// leaves out the inputs that have none in time. nil: all cursors are of that kind.
+	Lasting func(context.Context, Cursors) Cursors
 	// Reached returns the cursors of the moment at which the trainer had used the given number of
 	// samples. nil: cursors are not adjusted.
 	Reached func(Cursors, int64) Cursors

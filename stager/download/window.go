@@ -43,6 +43,9 @@ func NewWindow(from []From, m plan.Manifest, verify Verify) *Window {
 	return &Window{from: from, manifest: m, verify: verify, unpacks: semaphore.NewWeighted(unpackMemory)}
 }
 
+// Share makes w use the memory of another Window that fetches for the same input. Call it before Fetch.
+func (w *Window) Share(other *Window) { w.unpacks = other.unpacks }
+
 // store returns the store of an item.
 func (w *Window) store(item int) *backends.Store {
 	i := 0

@@ -36,9 +36,25 @@ type Writer struct {
 type Create func() (file *os.File, room int64, err error)
 
 // NewWriter returns an empty catalogue. create is called once, when the catalogue is too large for
-// memory.
+// memory, or by Reserve.
 func NewWriter(create Create) *Writer {
 	return &Writer{create: create, limit: inMemory}
+}
+
+// InMemory returns an empty catalogue that stays in memory.
+func InMemory() *Writer { return &Writer{full: true} }
+
+// Reserve limits what the file may take from now on to room, or to what it takes already, and returns the
+// limit. What does not fit stays in memory. Others may use the rest of the disk that create has promised.
+func (w *Writer) Reserve(room int64) (int64, error) {
+	if w.full {
+		return roundUp(w.written), nil
+	}
+	if err := w.open(); err != nil {
+		return 0, err
+	}
+	w.room = max(min(w.room, room), roundUp(w.written))
+	return w.room, nil
 }
 
 // Add appends an object. The keys may have any order; sorted keys take the least space.
@@ -80,12 +96,21 @@ func (w *Writer) end() {
 	}
 }
 
+// open creates the file, unless it is there.
+func (w *Writer) open() (err error) {
+	if w.file != nil {
+		return nil
+	}
+	if w.file, w.room, err = w.create(); err != nil {
+		return fmt.Errorf("create the catalogue of objects: %w", err)
+	}
+	return nil
+}
+
 // flush moves finished blocks to the file, if there is room for them.
-func (w *Writer) flush() (err error) {
-	if w.file == nil {
-		if w.file, w.room, err = w.create(); err != nil {
-			return fmt.Errorf("create the catalogue of objects: %w", err)
-		}
+func (w *Writer) flush() error {
+	if err := w.open(); err != nil {
+		return err
 	}
 	if w.full = w.full || roundUp(w.written+int64(len(w.memory))) > w.room; w.full {
 		return nil
