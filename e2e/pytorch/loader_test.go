@@ -36,7 +36,7 @@ func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Durati
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, python, append([]string{"-B", "testdata/" + program}, args...)...)
-	cmd.Env, cmd.Stderr = append(l.command(socket).Env, "OMP_NUM_THREADS=1"), t.Output()
+	cmd.Env, cmd.Stderr = l.command(socket).Env, t.Output()
 	orders, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	for _, err := range []error{err1, err2, cmd.Start()} {

@@ -147,7 +147,8 @@ func (l *lab) command(socket string, args ...string) *exec.Cmd {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+client+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket)
+	// Threads of OpenMP spin while they wait for each other, which takes the cores from others.
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+client+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket, "OMP_NUM_THREADS=1")
 	return cmd
 }
 

@@ -49,7 +49,7 @@ func (n *node) fit(t *testing.T, args []string, kills ...kill) (steps map[int]ma
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // torchrun starts all again after each kill
 		t.Cleanup(cancel)
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(n.l.command(n.socket).Env, "STAGER_BINARY="+n.l.stager, "GLOO_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1")
+		cmd.Env = append(n.l.command(n.socket).Env, "STAGER_BINARY="+n.l.stager, "GLOO_SOCKET_IFNAME=lo")
 		cmd.Env = append(cmd.Env, n.l.store...)
 		cmd.Stderr = t.Output()
 		out, err := cmd.StdoutPipe()
