@@ -91,3 +91,9 @@ func TestFaults(t *testing.T) {
 		Large: objectstore.SmallObject + 1<<20,
 	}.Run(t)
 }
+
+func TestReplacements(t *testing.T) {
+	s := need(t, false)
+	url := directory(t, "test")
+	conformance.Replacements(t, s.open(t, url), s.open(t, url))
+}

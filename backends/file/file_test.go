@@ -30,6 +30,11 @@ func TestContract(t *testing.T) {
 	}, conformance.Options{})
 }
 
+func TestReplacements(t *testing.T) {
+	dir := t.TempDir()
+	conformance.Replacements(t, store(t, "file://"+dir), store(t, "file://"+dir))
+}
+
 // store opens the store of a URL, like users do.
 func store(t *testing.T, url string) *backends.Store {
 	t.Helper()

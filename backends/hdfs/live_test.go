@@ -97,3 +97,9 @@ func TestSessionRenewsLeasesForDataOnly(t *testing.T) {
 		t.Error("no session has a client of the library after a write")
 	}
 }
+
+func TestReplacements(t *testing.T) {
+	need(t)
+	path := directory(t)
+	conformance.Replacements(t, openLive(t, path), openLive(t, path))
+}

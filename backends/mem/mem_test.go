@@ -28,6 +28,12 @@ func TestContractWithoutParts(t *testing.T) {
 	}, conformance.Options{Without: []string{conformance.AnyOrder}})
 }
 
+func TestReplacements(t *testing.T) {
+	b := mem.New()
+	open := func() *backends.Store { return backends.NewStore(b, "mem://test", backends.Options{}) }
+	conformance.Replacements(t, open(), open())
+}
+
 func TestGenerateIsFree(t *testing.T) {
 	b := mem.New()
 	obj := b.Generate("shard", 1<<50)

@@ -44,6 +44,9 @@
 // the orphans of killed writers. With IfVersion, writers exclude each other by claim files that
 // LINK creates; see [backends.Claim].
 //
+// Lookups and reads find the old file or the new one at each moment. Listings may not: NFS-Ganesha
+// leaves out a file while another client replaces it.
+//
 // # Server failures
 //
 // A connection is dropped if requests are pending and nothing arrives for 20 seconds. Lost

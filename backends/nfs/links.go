@@ -74,13 +74,36 @@ func (l *links) cached(dir string) string {
 func (l *links) stat(ctx context.Context, name string) (a remote.Attr, at string, err error) {
 	err = l.at(ctx, name, func(p string) (err error) {
 		at = p
-		a, err = l.tree.Stat(ctx, p)
+		a, err = l.lookup(ctx, p)
 		if err == nil && a.Type == remote.Symlink {
 			err = &remote.Error{Status: remote.SymlinkThere, Op: "GETATTR"}
 		}
 		return err
 	})
 	return a, at, err
+}
+
+// attempts limits lookups of a name that leads to another file each time.
+const attempts = 3
+
+// lookup returns the attributes of a name. If the file is replaced between the two steps of the request,
+// finding the file and reading its attributes, the server calls it stale, and the name is looked up again.
+func (l *links) lookup(ctx context.Context, name string) (a remote.Attr, err error) {
+	for range attempts {
+		if a, err = l.tree.Stat(ctx, name); !stale(err) {
+			break
+		}
+	}
+	return a, err
+}
+
+// stale reports whether a server no longer knows a file that it named before.
+func stale(err error) bool {
+	switch remote.StatusOf(err) {
+	case remote.Stale, remote.FHExpired, remote.BadHandle:
+		return true
+	}
+	return false
 }
 
 // step replaces the first link in a path by its target. It reports whether there was one.

@@ -25,27 +25,43 @@ func (p protocol) Locate(ctx context.Context, dir string) (fileshare.Place, erro
 	return fileshare.Place{Path: dir, At: at}, err
 }
 
-// ReadDir gets the attributes with the names, so a file needs no request of its own.
+// ReadDir gets the attributes with the names, so a file needs no request of its own, unless it was
+// removed or replaced in between.
 func (p protocol) ReadDir(ctx context.Context, dir fileshare.Place, wanted func(name string) bool) (entries []fileshare.Entry, err error) {
-	for range 3 {
-		entries = nil
+	var gone []string
+	for range attempts {
+		entries, gone = nil, nil
 		err = p.s.tree.ReadDir(ctx, dir.At, func(e remote.Entry) error {
 			switch {
 			case e.Name == "." || e.Name == ".." || !wanted(e.Name):
 			case e.Gone:
-				backends.Skip(ctx, backends.Skipped{Key: path.Join(dir.Path, e.Name), What: "a file", Vanished: true})
+				gone = append(gone, e.Name)
 			default:
 				entries = append(entries, fileshare.Entry{Name: e.Name, Info: attributes(e.Attr), At: path.Join(dir.At, e.Name)})
 			}
 			return nil
 		})
-		switch remote.StatusOf(err) {
-		case remote.Stale, remote.FHExpired, remote.BadHandle, remote.BadCookie, remote.NotSame:
+		if s := remote.StatusOf(err); stale(err) || s == remote.BadCookie || s == remote.NotSame {
 			continue // the directory was replaced, or the cookie became invalid
 		}
 		break
 	}
-	return entries, err
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range gone {
+		at := path.Join(dir.At, name)
+		a, err := p.s.links.lookup(ctx, at)
+		switch {
+		case err == nil:
+			entries = append(entries, fileshare.Entry{Name: name, Info: attributes(a), At: at})
+		case remote.StatusOf(err) == remote.NoEnt:
+			backends.Skip(ctx, backends.Skipped{Key: path.Join(dir.Path, name), What: "a file", Vanished: true})
+		default:
+			return nil, err
+		}
+	}
+	return entries, nil
 }
 
 func (p protocol) Follow(ctx context.Context, _ string, e fileshare.Entry) (fileshare.Entry, error) {

@@ -265,3 +265,11 @@ func TestSweepsAfterKills(t *testing.T) {
 		conformance.Sweeps(t, openLive(t, path, params), openLive(t, path, params))
 	})
 }
+
+// NFS-Ganesha, the server of this test, omits a file that is replaced in one of 200 responses to READDIR.
+func TestReplacements(t *testing.T) {
+	eachVersion(t, func(t *testing.T, params string) {
+		path := "/data/replaced-" + params
+		conformance.Replacements(t, openLive(t, path, params), openLive(t, path, params), conformance.ListedThroughout)
+	})
+}

@@ -150,13 +150,24 @@ type fake struct {
 	data    []byte
 	most    int
 	entries []remote.Entry
+	stale   int // how many requests for attributes fail because the file is replaced
 	change  func(reads int64) uint64
 	reads   atomic.Int64
 }
 
 func (f *fake) Sizes() (int, int) { return 8, 8 }
 
-func (f *fake) Stat(context.Context, string) (remote.Attr, error) {
+func (f *fake) Stat(_ context.Context, name string) (remote.Attr, error) {
+	if f.stale > 0 {
+		f.stale--
+		return remote.Attr{}, &remote.Error{Status: remote.Stale, Op: "GETATTR"}
+	}
+	switch path.Base(name) {
+	case "gone":
+		return remote.Attr{}, &remote.Error{Status: remote.NoEnt, Op: "LOOKUP"}
+	case "replaced":
+		return remote.Attr{Type: remote.Regular, Size: 7}, nil
+	}
 	return remote.Attr{Type: remote.Directory}, nil
 }
 
@@ -278,5 +289,22 @@ func TestListingNamesAFileThatVanished(t *testing.T) {
 	}
 	if want := []backends.Skipped{{Key: "dir/gone", What: "a file", Vanished: true}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A file that is replaced while the server reads its directory was taken for one that vanished, and left
+// out of the listing.
+func TestListingHasAFileThatIsReplaced(t *testing.T) {
+	s := bareShare(&fake{stale: 2, entries: []remote.Entry{{Name: "replaced", Gone: true}}}, "data", 4)
+	entries, err := protocol{s}.ReadDir(t.Context(), fileshare.Place{Path: "dir", At: "data/dir"}, func(string) bool { return true })
+	if err != nil || len(entries) != 1 || entries[0].Name != "replaced" || entries[0].Size != 7 {
+		t.Errorf("got %v, %v; want the file that replaced the old one", entries, err)
+	}
+}
+
+func TestStatOfAFileThatIsReplaced(t *testing.T) {
+	s := bareShare(&fake{stale: 2}, "data", 4)
+	if obj, err := s.Stat(t.Context(), "data/replaced"); err != nil || obj.Size != 7 {
+		t.Errorf("got %+v, %v; want the file that replaced the old one", obj, err)
 	}
 }

@@ -216,9 +216,7 @@ func (r *reader) whole(off int64, n int) (remote.Block, error) {
 // readAt opens the file by name. The attributes in the block show whether it is the same file.
 func (r *reader) readAt(off int64, n int) (remote.Block, error) {
 	b, err := r.file.ReadAt(r.ctx, off, n)
-	switch remote.StatusOf(err) {
-	case remote.Stale, remote.BadHandle, remote.FHExpired:
-	default:
+	if !stale(err) {
 		return b, err
 	}
 	_, again, nerr := r.tree.Open(r.ctx, r.path, off, n, true)

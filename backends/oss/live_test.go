@@ -93,3 +93,9 @@ func TestSweepsAndResumesAfterKills(t *testing.T) {
 		conformance.Resumes(t, s.open(t, url), s.open(t, url))
 	}
 }
+
+func TestReplacements(t *testing.T) {
+	s := need(t, false)
+	url := directory(t, "test")
+	conformance.Replacements(t, s.open(t, url), s.open(t, url))
+}

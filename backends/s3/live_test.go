@@ -284,3 +284,10 @@ func TestSweepsAndResumesAfterKills(t *testing.T) {
 		conformance.Resumes(t, openLive(t, s, directory), openLive(t, s, directory))
 	})
 }
+
+// Ceph alone: TestContract says why.
+func TestReplacements(t *testing.T) {
+	s := need(t, "Ceph over http")
+	directory := fmt.Sprintf("test/replaced-%d/", time.Now().UnixNano())
+	conformance.Replacements(t, openLive(t, s, directory), openLive(t, s, directory))
+}

@@ -109,3 +109,7 @@ func TestListNamesLinksToDirectoriesAbove(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestReplacements(t *testing.T) {
+	conformance.Replacements(t, openLive(t, "replaced", ""), openLive(t, "replaced", ""))
+}

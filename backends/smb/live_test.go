@@ -59,3 +59,9 @@ func TestSweepsAfterKills(t *testing.T) {
 		conformance.Sweeps(t, openLive(t, s, "data/sweeps/"), openLive(t, s, "data/sweeps/"))
 	}
 }
+
+func TestReplacements(t *testing.T) {
+	eachMode(t, func(t *testing.T, s *live.Server) {
+		conformance.Replacements(t, openLive(t, s, "data/replaced/"), openLive(t, s, "data/replaced/"))
+	})
+}

@@ -310,6 +310,13 @@ func TestSweepsAfterKills(t *testing.T) {
 	conformance.Sweeps(t, one, two)
 }
 
+func TestReplacements(t *testing.T) {
+	dir := t.TempDir()
+	_, one := open(t, dir, nil)
+	_, two := open(t, dir, nil)
+	conformance.Replacements(t, one, two)
+}
+
 // crash ends the session and loses what was written in it.
 func (b *example) crash(t *testing.T, dir string) {
 	t.Helper()

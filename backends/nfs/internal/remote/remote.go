@@ -37,7 +37,7 @@ type Attr struct {
 type Entry struct {
 	Name string
 	Attr Attr
-	Gone bool // it was removed while the directory was read
+	Gone bool // it was removed or replaced while the directory was read
 }
 
 // Block is the result of a read.
