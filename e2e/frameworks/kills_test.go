@@ -115,6 +115,7 @@ func newKiller(t *testing.T, stager, python, way string, seed uint64) *killer {
 		}
 	}
 	k.python = exec.Command(python, "-B", "testdata/kills.py", way)
+	k.python.Env = append(os.Environ(), "OMP_NUM_THREADS=1") // more threads spin while they wait for each other
 	k.python.Stderr = t.Output()
 	orders, err := k.python.StdinPipe()
 	if err != nil {
