@@ -30,6 +30,7 @@ type stored struct {
 // stores are those that trials are made over, by the names that STAGER_TEST_REQUIRE has
 // for their servers.
 var stores = []stored{
+	{"hdfs", "hdfs", startHDFS}, // which takes the longest
 	{"s3", "s3", startS3},
 	{"oss", "oss", startOSS},
 	{"gs", "gs", startGS},
@@ -39,7 +40,6 @@ var stores = []stored{
 	{"smb-encrypted", "smb", startSamba(servers.SambaEncrypted)},
 	{"nfs-4.1", "nfs", startNFS("4.1")},
 	{"nfs-3", "nfs", startNFS("3")},
-	{"hdfs", "hdfs", startHDFS},
 	{"sftp", "sftp", startSSHD},
 }
 
