@@ -39,7 +39,12 @@ var beginEvents = map[string]func(s *scene){
 		s.opened()
 		s.await("listed", func() bool { w := s.Snapshot().Inputs[0].Window; return w != nil && !w.Beginning })
 		if s.state == continuing || s.state == withWhole { // the list of the process before is another
-			s.await("opened again", func() bool { return s.said.hasAfter("starting again with a new list", "msg=\"window open\"") })
+			s.await("opened again", func() bool {
+				in := s.inputs[0]
+				in.mu.Lock()
+				defer in.mu.Unlock()
+				return in.window != nil && in.check == nil
+			})
 			clear(s.acked)
 		}
 		s.held = nil

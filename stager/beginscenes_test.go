@@ -222,7 +222,13 @@ func (s *scene) kill(named bool) {
 	s.t.Helper()
 	s.await("at rest", func() bool {
 		in := s.Snapshot().Inputs[0]
-		return in.Window == nil || in.Window.Items[window.Ready]+in.Window.Items[window.Leased]+in.Window.Finished == in.Window.Positions
+		if in.Window == nil {
+			return true
+		}
+		there := in.Window.Items[window.Ready] + in.Window.Items[window.Leased]
+		published, _ := filepath.Glob(filepath.Join(s.dir, "train", "ready", "e*"))
+		begun, _ := filepath.Glob(filepath.Join(s.dir, "train", disk.Private, "whole", "*"))
+		return there+in.Window.Finished == in.Window.Positions && len(published) == there && len(begun) == 0
 	})
 	to, stamp := s.t.TempDir(), s.stamp
 	copied := copyTree(s.t, s.dir, to)

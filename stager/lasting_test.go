@@ -33,14 +33,6 @@ func (s *said) has(text string) bool {
 	return strings.Contains(s.text.String(), text)
 }
 
-// hasAfter reports whether the log has a text after another one.
-func (s *said) hasAfter(first, then string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, rest, _ := strings.Cut(s.text.String(), first)
-	return strings.Contains(rest, then)
-}
-
 // savingJob is beginJob with an output.
 func savingJob(t *testing.T) (*job, *said) {
 	t.Helper()
