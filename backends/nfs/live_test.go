@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,11 @@ func eachVersion(t *testing.T, run func(t *testing.T, params string)) {
 var versions = []string{"vers=4.1", "vers=3"}
 
 func TestContract(t *testing.T) {
-	for _, params := range append(versions, "vers=4.1&rsize=32KiB&slots=3&conns=1", "vers=3&rsize=32KiB&slots=2") {
+	all := versions
+	if !testing.Short() {
+		all = append(slices.Clone(all), "vers=4.1&rsize=32KiB&slots=3&conns=1", "vers=3&rsize=32KiB&slots=2")
+	}
+	for _, params := range all {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
 			conformance.Run(t, func(t *testing.T) *backends.Store { return openLive(t, "/data/contract-"+params, params) }, conformance.Options{})

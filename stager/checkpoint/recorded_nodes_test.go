@@ -50,9 +50,13 @@ func ranksOf(r *recording) (ranks [2][]op, cuts map[int]int) {
 // orders. At every boundary there is a pause longer than all timeouts, or stager is killed. No
 // final COMMIT lacks a file, and each step that the library reported complete is committed.
 func TestReplayOfRanksOnTwoNodes(t *testing.T) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
 	for _, r := range recordings(t, "torch_dcp", "torch_fsdp2") {
 		for _, way := range []string{"pause", "kill stager", "no pause"} {
-			for seed := range uint64(4) {
+			for seed := range seeds {
 				t.Run(fmt.Sprint(r.name, "/", way, "/", seed), func(t *testing.T) {
 					inBubble(t, func(t *testing.T) { replayRanks(t, r, way, seed) })
 				})

@@ -65,7 +65,7 @@ func TestCorpusIsReversible(t *testing.T) {
 // Any program may rewrite an injected file. The file is still up to date, Inject can update it, and
 // Uninject restores the original as objects.
 func TestCorpusIsReversibleAfterItIsRewritten(t *testing.T) {
-	rewritten := 0
+	rewritten, injected := 0, 0
 	for _, f := range corpusFiles(t) {
 		if style := f.Style(); style != "" && style != "open" && style != "json" {
 			continue // a writer below generates these from the others
@@ -79,7 +79,11 @@ func TestCorpusIsReversibleAfterItIsRewritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, w := range corpus.Writers {
+			injected++
+			for i, w := range corpus.Writers {
+				if testing.Short() && (injected+i)%3 != 0 {
+					continue // another file is for this writer
+				}
 				rewritten++
 				if err := survives(original.Output, result.Output, w, opts); err != nil {
 					t.Errorf("%s, %s, written by %s: %v", f.Name, name, w.Name, err)
