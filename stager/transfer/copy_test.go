@@ -220,16 +220,40 @@ func TestCopyResumesAfterKill(t *testing.T) {
 	}
 }
 
+// The object is replaced during its first read, its second, and so on. Reads that began before have the
+// old version, so a copy that reads nothing afterwards is one of the old version.
 func TestCopyNeverMixesVersions(t *testing.T) {
-	src, dst := newSide("src", ""), newSide("dst", "")
-	src.Generate("a", 20<<20)
-	src.faults.AddFor(conformance.Read, "a", conformance.Pass(), conformance.Meanwhile(10, func() { src.Generate("a", 21<<20) }))
-	_, err := Copy(t.Context(), Config{Src: src.store, Dst: dst.store})
-	if backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "run the command again") {
-		t.Errorf("got %v, want kind changed with what to do", err)
-	}
-	if got := dst.data(); len(got) != 0 {
-		t.Errorf("the destination has %q, want nothing", got)
+	before, after := bytes.Repeat([]byte("old "), 5<<20), bytes.Repeat([]byte("new "), 5<<20)
+	for _, parallel := range []int{1, 4} {
+		side := func(name string) *side {
+			b := mem.NewWith(backends.Capabilities{Parallelism: parallel})
+			return wrapped(name, b, func(b backends.Backend) backends.Backend { return b })
+		}
+		src, dst := side("src"), side("dst")
+		src.Put("a", before)
+		run1(t, Config{Src: src.store, Dst: dst.store})
+		reads := len(src.faults.Calls(conformance.Read))
+		if reads < 3 {
+			t.Fatalf("%d reads, want 3 at least", reads)
+		}
+		for n := range reads {
+			src, dst := side("src"), side("dst")
+			src.Put("a", before)
+			for range n {
+				src.faults.Add(conformance.Read, conformance.Pass())
+			}
+			src.faults.Add(conformance.Read, conformance.Meanwhile(10, func() { src.Put("a", after) }))
+			_, err := Copy(t.Context(), Config{Src: src.store, Dst: dst.store})
+			got, _ := dst.Get("a")
+			switch later := parallel == 1 && n < reads-1; {
+			case err == nil && (later || !bytes.Equal(got, before)):
+				t.Errorf("%d at once, replaced in read %d of %d: no error, the old version: %t", parallel, n+1, reads, bytes.Equal(got, before))
+			case err != nil && (backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "run the command again")):
+				t.Errorf("%d at once, replaced in read %d: got %v, want kind changed with what to do", parallel, n+1, err)
+			case err != nil && len(dst.data()) != 0:
+				t.Errorf("%d at once, replaced in read %d: the destination has %q, want nothing", parallel, n+1, dst.data())
+			}
+		}
 	}
 }
 
