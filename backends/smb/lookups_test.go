@@ -15,16 +15,23 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// While an object was replaced, a reader was told that it does not exist. Here each lookup of the file
-// in turn fails like that, once.
-func TestLookupThatFindsNothingIsRepeated(t *testing.T) {
+// openLiar opens a directory of the real server through a proxy that spoils lookups.
+func openLiar(t *testing.T) (*liar, *backends.Store) {
+	t.Helper()
 	s := need(t, "plain")
 	p := newLiar(t, s.Env["SMB_SERVER"])
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "smb://"+p.address+"/data/lookups/?signing=off", backends.Options{Getenv: s.Getenv()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
+	return p, store
+}
+
+// While an object was replaced, a reader was told that it does not exist. Here each lookup of the file
+// in turn fails like that, once.
+func TestLookupThatFindsNothingIsRepeated(t *testing.T) {
+	p, store := openLiar(t)
 	old := []byte("old")
 	put := func() backends.Object {
 		t.Helper()
@@ -91,13 +98,7 @@ func TestLookupThatFindsNothingIsRepeated(t *testing.T) {
 
 // Jobs look up many keys that do not exist. It takes two requests; one of a file that exists takes three.
 func TestMissingKeyTakesTwoLookups(t *testing.T) {
-	s := need(t, "plain")
-	p := newLiar(t, s.Env["SMB_SERVER"])
-	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "smb://"+p.address+"/data/lookups/?signing=off", backends.Options{Getenv: s.Getenv()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	p, store := openLiar(t)
 	if _, err := store.Stat(t.Context(), "nowhere"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("stat = %v, want fs.ErrNotExist", err)
 	}
