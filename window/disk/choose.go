@@ -29,15 +29,19 @@ const (
 	// ones join them while the page cache has plenty of room.
 	stalledWrites = 2
 	plenty        = 64 << 20
+	// While the device is unknown, a direct write waits until fewer than this many are in flight, or
+	// they stall. So not all streams stall at once.
+	fewWrites = 6
+	// enoughCopied is the number of bytes from which the rate of the page cache is known.
+	enoughCopied = 8 << 20
 	// Several streams have other work while some of them wait for the device.
 	several = 4
 	// worthwhile is the factor by which the page cache must be faster than the device.
 	worthwhile = 1.05
-	// A file that several streams write begins in the cache if the device is unknown, for
-	// probeFor. That is just less than the tenth of a second for which throttled devices pass data
-	// at once. What the probe decides is judged as soon again.
-	probeFor = 95 * time.Millisecond
-	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon.
+	// Its first success is judged again after judgeAgain: the device may have begun slowly.
+	judgeAgain = 100 * time.Millisecond
+	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon. See
+	// hopeless.
 	judgeSoon = 50 * time.Millisecond
 	tooSlow   = 0.75
 	// leastRoom is the minimum room in the page cache to start to use it.
@@ -68,18 +72,17 @@ const (
 // data. While some stall, further ones do not join them if the page cache has plenty of room. Once
 // they queue at the device, the excess goes to the page cache ("spilling"), as far as it has room,
 // and the device writes as much of that as it can. A write that would soon finish directly stays
-// direct. A file that several streams write at once goes to the cache as a whole,
-// because file systems serialize direct and cached writes to the same file. For the same reason
-// such a file begins in the cache if the device is unknown: while direct writes to it stall,
-// no other way is open. If the device keeps up, it is direct from then on.
+// direct. All of that also holds for the writes of several streams to one file, because no write holds
+// the lock of a file while it waits for the device: see sys.WriteUnlocked.
 type chooser struct {
 	room func() (memory.Room, error)
 	// starting is held by the one goroutine that makes the kernel start writeback.
 	starting sync.Mutex
+	// finished has an element after a direct write, for one that waits.
+	finished chan struct{}
 
 	mu       sync.Mutex // guards all fields below
 	spill    bool
-	probe    bool    // the device is unknown, and cached writes of a shared file measure it
 	settling bool    // the device still writes what the page cache had
 	changes  int64   // number of switches between the modes
 	cached   int64   // bytes written to the page cache
@@ -89,9 +92,6 @@ type chooser struct {
 	retryAt  time.Time
 	wait     time.Duration // the next back-off
 	files    int           // number of open files
-	// While the cache is full, writes of shared files are direct. The room is not checked for each
-	// of them, so that a file does not switch modes for a little free room.
-	fullTill time.Time
 
 	seen      time.Duration // recent time in which device was measured
 	seenBytes float64
@@ -99,6 +99,10 @@ type chooser struct {
 	slowBytes float64
 	passed    time.Time     // when a direct write last finished, or began with no other in flight
 	gap       time.Duration // between the last two such times
+
+	one     bool          // several streams write one file, whose cached writes the kernel serializes
+	copied  float64       // bytes that were written to the page cache recently
+	copying time.Duration // time with such a write in flight
 
 	under    [2]int // writes in flight, by way
 	at       time.Time
@@ -124,7 +128,7 @@ const (
 )
 
 func newChooser(room func() (memory.Room, error)) *chooser {
-	return &chooser{room: room, wait: backoff}
+	return &chooser{room: room, wait: backoff, finished: make(chan struct{}, 1)}
 }
 
 // open counts an opened (1) or closed (-1) file. Each file has at least one stream.
@@ -139,18 +143,28 @@ func (c *chooser) open(n int) {
 func (c *chooser) begin(n int, shared bool) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	single := c.files <= 1 && !shared
+	c.one = c.files <= 1 && shared
 	w := past
 	var until time.Time
 	for {
 		now := time.Now()
 		c.advance(now)
-		c.evaluate(now, c.files <= 1 && !shared)
-		if shared && c.untried() && c.ample(now) {
-			c.switchTo(now, true)
-			c.probe = true
-		}
+		c.evaluate(now, single)
 		if !c.spill {
-			if !shared && c.stalled(now) && c.ample(now) {
+			if !c.stalled(now) {
+				if single || c.known() || c.under[past] < fewWrites || !c.ample(now) {
+					break
+				}
+				c.mu.Unlock() // until one has finished, or they stall
+				select {
+				case <-c.finished:
+				case <-time.After(slowWrite):
+				}
+				c.mu.Lock()
+				continue
+			}
+			if c.ample(now) && !c.copiesSlowly() {
 				c.now.Free -= int64(n)
 				w = through
 			}
@@ -162,10 +176,7 @@ func (c *chooser) begin(n int, shared bool) way {
 			break
 		}
 		backlog := c.now.Flush >= flushing
-		if !backlog && !shared && c.files >= several && c.soon(n) {
-			break
-		}
-		if now.Before(c.fullTill) {
+		if !backlog && (shared || c.files >= several) && c.soon(n) {
 			break
 		}
 		if c.now.Free >= int64(n) {
@@ -174,9 +185,6 @@ func (c *chooser) begin(n int, shared bool) way {
 			break
 		}
 		if !backlog { // no room will be freed soon
-			if shared {
-				c.fullTill = now.Add(judgeEvery)
-			}
 			break
 		}
 		c.waited = true
@@ -206,15 +214,31 @@ func (c *chooser) end(w way, n int) {
 	c.moved[w] += int64(n)
 	if w == past {
 		c.gap, c.passed = c.at.Sub(c.passed), c.at
+		select {
+		case c.finished <- struct{}{}:
+		default:
+		}
 	}
 	if w == through {
 		c.cached += int64(n)
+		if c.copied += float64(n); c.copied > 2*enoughCopied {
+			c.copied, c.copying = c.copied/2, c.copying/2
+		}
 	}
 }
 
 // stalled reports whether several direct writes wait and finish slowly.
 func (c *chooser) stalled(now time.Time) bool {
 	return c.under[past] >= stalledWrites && max(c.gap, now.Sub(c.passed)) >= slowWrite
+}
+
+// known reports whether the device was observed for long enough to tell its rate. Throttled devices
+// may pass a tenth of a second's data at once.
+func (c *chooser) known() bool { return c.seen >= longEnough/2 }
+
+// copiesSlowly reports whether the page cache takes one file more slowly than the device does.
+func (c *chooser) copiesSlowly() bool {
+	return c.one && c.known() && c.copied >= enoughCopied && c.copied < worthwhile*c.device*c.copying.Seconds()
 }
 
 // ample reports whether the page cache has plenty of room, and has not been found slow.
@@ -233,11 +257,7 @@ func (c *chooser) soon(n int) bool {
 func (c *chooser) start(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	most := int64(feed)
-	if c.probe {
-		most = flushing
-	}
-	if !c.spill || c.now.Flush >= most {
+	if !c.spill || c.now.Flush >= feed {
 		return false
 	}
 	c.now.Flush += int64(n)
@@ -255,6 +275,9 @@ func (c *chooser) advance(now time.Time) {
 	if c.under[past] > 0 {
 		c.busy += passed
 	}
+	if c.under[through] > 0 {
+		c.copying += passed
+	}
 	if c.under[past]+c.under[through] == 0 && passed >= longPause {
 		c.idle += passed
 	}
@@ -270,7 +293,7 @@ func (c *chooser) restart(now time.Time) {
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
 	if c.spill {
-		if took >= judgeEvery || (c.probe || c.accepted == 1) && took >= probeFor || took >= judgeSoon && c.hopeless(took) {
+		if took >= judgeEvery || c.accepted == 1 && took >= judgeAgain || took >= evaluateEvery && c.hopeless(took) {
 			c.judge(now, took)
 			c.restart(now)
 		}
@@ -286,7 +309,7 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 	}
 	slow := c.slow(took, single)
 	c.learn(c.moved[past], took, slow)
-	if slow && float64(c.seenSlow) >= slowShare*float64(c.seen) {
+	if slow && c.known() && float64(c.seenSlow) >= slowShare*float64(c.seen) && !c.copiesSlowly() {
 		if c.look(now); c.retry(now) && !c.unknown && c.now.Free >= leastRoom {
 			c.switchTo(now, true)
 		}
@@ -344,14 +367,6 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	if c.busy.Seconds() >= busyShare*took.Seconds() && c.moved[past] > c.moved[through] {
 		c.learn(c.moved[past], took, true)
 	}
-	if c.probe {
-		c.probe = false
-		if behind < keptUp {
-			c.leave(now, 0)
-			return
-		}
-		c.learn(max(0, moved-behind), took, true)
-	}
 	switch {
 	case c.idle > took/2: // nothing arrives
 		c.leave(now, 0)
@@ -382,13 +397,18 @@ func (c *chooser) keepsUp(moved, behind int64) bool {
 // forget drops what was measured of the device.
 func (c *chooser) forget() { c.seen, c.seenBytes, c.seenSlow, c.slowBytes = 0, 0, 0, 0 }
 
-// hopeless reports early that the page cache is much slower than the device. It proves nothing if the
-// writes waited for direct ones.
+// hopeless reports early that the page cache is slower than the device: after judgeSoon, or with one file
+// as soon as the rate of its cached writes is known. With several, nothing is proved if writes waited for
+// direct ones.
 func (c *chooser) hopeless(took time.Duration) bool {
-	if c.accepted > 0 || c.waited || c.busy > took/5 || c.moved[through] < keptUp {
+	rate := float64(c.moved[past]+c.moved[through]) / took.Seconds()
+	switch {
+	case c.accepted > 0 || c.waited:
 		return false
+	case c.one:
+		return c.copiesSlowly() && rate < worthwhile*c.device
 	}
-	return float64(c.moved[past]+c.moved[through]) < tooSlow*c.device*took.Seconds()
+	return took >= judgeSoon && c.busy <= took/5 && c.moved[through] >= keptUp && rate < tooSlow*c.device
 }
 
 func (c *chooser) accept() {
@@ -396,9 +416,6 @@ func (c *chooser) accept() {
 		c.wait = backoff
 	}
 }
-
-// untried reports whether nothing is known of the device.
-func (c *chooser) untried() bool { return c.seen == 0 && c.changes == 0 }
 
 // leave returns to direct writes for at least that time.
 func (c *chooser) leave(now time.Time, atLeast time.Duration) {

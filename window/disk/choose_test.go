@@ -1,15 +1,12 @@
 package disk
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/window/disk/memory"
 )
@@ -62,6 +59,7 @@ func (q *fakeQueue) add(n int) time.Time {
 // fakeMachine simulates a network, processors, a page cache and a device.
 type fakeMachine struct {
 	mu         sync.Mutex
+	network    fakeQueue
 	processors fakeQueue // incoming bytes use them once, and again when they are copied to the cache
 	device     fakeQueue
 	copies     float64      // bytes per second
@@ -70,12 +68,10 @@ type fakeMachine struct {
 	flush      int64
 	unknown    bool
 	group      bool
-	// A file system lets direct writes to a file run side by side, and cached ones alone.
-	inode *semaphore.Weighted // of the one file; nil for one stream to a file
+	// inode is the lock of the one file that all streams write; nil for one stream to a file. A cached
+	// write holds it, a direct one only until it is at the device. cached is that of File.
+	inode, cached chan struct{}
 }
-
-// manyStreams is more than a test has.
-const manyStreams = 1 << 10
 
 func (m *fakeMachine) room() (memory.Room, error) {
 	m.mu.Lock()
@@ -105,18 +101,34 @@ func (m *fakeMachine) backgroundLocked() {
 	}
 }
 
+// arrival returns what incoming bytes pass. The network only counts if it is slower than the processors.
+func (m *fakeMachine) arrival() []*fakeQueue {
+	if m.network.rate() < m.processors.rate() {
+		return []*fakeQueue{&m.network}
+	}
+	return []*fakeQueue{&m.processors}
+}
+
 func (m *fakeMachine) write(c *chooser, w way, n int) {
 	if m.inode != nil {
-		weight := map[way]int64{past: 1, through: manyStreams}[w]
-		m.inode.Acquire(context.Background(), weight) //nolint:errcheck // it waits without end
-		defer m.inode.Release(weight)
+		if w == through {
+			m.cached <- struct{}{}
+			defer func() { <-m.cached }()
+		}
+		m.inode <- struct{}{}
 	}
 	if w == past {
 		m.mu.Lock()
 		at := m.device.add(n)
 		m.mu.Unlock()
+		if m.inode != nil {
+			<-m.inode
+		}
 		time.Sleep(time.Until(at))
 		return
+	}
+	if m.inode != nil {
+		defer func() { <-m.inode }()
 	}
 	m.mu.Lock()
 	for m.dirty+m.flush > m.midpoint() { // the kernel blocks the writer, and makes room
@@ -176,7 +188,7 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 	start := time.Now()
 	files := streams
 	if shared {
-		files, m.inode = 1, semaphore.NewWeighted(manyStreams)
+		files, m.inode, m.cached = 1, make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 	if c != nil {
 		c.open(files)
@@ -194,10 +206,12 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 				if !more {
 					return
 				}
-				m.mu.Lock()
-				at := m.processors.add(largeWrite)
-				m.mu.Unlock()
-				time.Sleep(time.Until(at))
+				for _, q := range m.arrival() {
+					m.mu.Lock()
+					at := q.add(largeWrite)
+					m.mu.Unlock()
+					time.Sleep(time.Until(at))
+				}
 				switch how {
 				case WriteDirect:
 					m.write(nil, past, largeWrite)
@@ -231,7 +245,7 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 func newFakeMachine(device, burst float64, midpoint int64) *fakeMachine {
 	fixed := func(rate float64) func() float64 { return func() float64 { return rate * 1e9 } }
 	return &fakeMachine{
-		processors: fakeQueue{rate: fixed(burst)}, device: fakeQueue{rate: fixed(device)},
+		network: fakeQueue{rate: fixed(burst)}, processors: fakeQueue{rate: fixed(2.5)}, device: fakeQueue{rate: fixed(device)},
 		copies: 8e9, midpoint: func() int64 { return midpoint },
 	}
 }

@@ -260,7 +260,7 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	defer f.under.Add(-1)
 	w := c.begin(len(p), f.shared.Load())
 	if w == past {
-		n, err = f.direct.WriteAt(p, off)
+		n, err = sys.WriteUnlocked(f.direct, p, off)
 	} else {
 		n, err = f.writeCached(p, off)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,29 @@ func Mount(t testing.TB, kind, dir string, size int64) {
 			t.Errorf("unmounting %s: %v", dir, err)
 		}
 	})
+}
+
+// Throttle limits the writes to the device of a volume to some bytes per second, until the test ends or
+// the function that it returns is called. Only version 1 of control groups can do so for all processes; if
+// that is not possible, it ends the test like [Require].
+func Throttle(t testing.TB, dir string, perSecond int64) (lift func()) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	set := func(perSecond int64) error {
+		rule := fmt.Sprintf("%d:%d %d", unix.Major(st.Dev), unix.Minor(st.Dev), perSecond)
+		return os.WriteFile("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device", []byte(rule), 0)
+	}
+	Require(t, "blkio", set(perSecond))
+	lift = sync.OnceFunc(func() {
+		if err := set(0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(lift)
+	return lift
 }
 
 // Fill takes all of a volume but leave bytes.
