@@ -74,7 +74,14 @@ func (m *member) scanOnce(s *scan) (group.Event, error) {
 func (m *member) scanned(s *scan) group.Event {
 	u, step := m.u, s.save.Step
 	u.mu.Lock()
+	looked := u.snaps[step]
+	u.mu.Unlock()
+	gone := looked != nil && !present(u.root, looked.Name)
+	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.snaps[step] != looked { // an upload ended meanwhile, or one was lost
+		return group.Event{}
+	}
 	lost := func(format string, args ...any) group.Event {
 		return group.Event{Outcome: group.Changed, Why: fmt.Sprintf(format, args...)}
 	}
@@ -111,7 +118,7 @@ func (m *member) scanned(s *scan) group.Event {
 	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
 		m.adopt(snap, s)
 		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
-	case snap != nil && snap.refused == nil && m.belongsLocked(snap, s.save) && !present(u.root, snap.Name):
+	case snap != nil && snap.refused == nil && m.belongsLocked(snap, s.save) && gone:
 		s.early = true
 		m.adopt(snap, s)
 		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
