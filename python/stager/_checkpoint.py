@@ -79,7 +79,7 @@ class Checkpoint:
 
     def wait_durable(self, step: int, timeout: float) -> int:
         """Waits until this step or a newer one is in the store, and returns which."""
-        wait, pause = Heartbeat(f"step {step} of output {self.output}"), 0.05
+        wait = Heartbeat(f"step {step} of output {self.output}")
         while True:
             at = self.status()
             committed = at.get("committed")
@@ -92,8 +92,7 @@ class Checkpoint:
             wait.beat(why)
             if wait.waited() > timeout:
                 raise WaitTimeoutError(f"step {step} of output {self.output} is not in the store within {timeout:g} s: {why}")
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
+            time.sleep(wait.pause())
 
     def latest(self) -> int | None:
         """Returns the newest step in the store, as far as the daemon knows, or None."""

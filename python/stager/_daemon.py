@@ -24,6 +24,7 @@ quote = functools.partial(urllib.parse.quote, safe="")
 API = 1  # version of the HTTP API that this client uses
 WAIT_S = 30.0  # how long one request waits for a shard
 HEARTBEAT_S = 30.0  # how often a wait is logged
+TELL_S = 1.0  # after which a wait for the daemon is logged
 Answer = tuple[int, http.client.HTTPMessage, dict[str, Any]]  # code, headers, JSON
 
 
@@ -35,6 +36,10 @@ class Heartbeat:
 
     def waited(self) -> float:
         return time.monotonic() - self.since
+
+    def pause(self) -> float:
+        """Returns how long to pause before the next attempt: a quarter of what was waited, so that little time is lost."""
+        return min(max(self.waited() / 4, 0.005), 2.0)
 
     def beat(self, why: object) -> None:
         if time.monotonic() >= self.next:
@@ -85,7 +90,7 @@ class Daemon:
 
     def call(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> Answer:
         """Calls until the daemon responds, or the patience is over."""
-        wait, pause = Heartbeat(f"stager on {self.path}"), 0.05
+        wait, told = Heartbeat(f"stager on {self.path}"), False
         while True:
             try:
                 if self.conn is None:
@@ -111,11 +116,11 @@ class Daemon:
                 if wait.waited() > self.patience:
                     raise UnreachableError(f'cannot connect to stager on {self.path}; is "stager run" running? {err}') from err
                 why = err
-            if 1 <= pause < 2:  # only once
+            if wait.waited() >= TELL_S and not told:
                 log.warning("waiting for stager on %s: %s", self.path, why)
+                told = True
             wait.beat(why)
-            time.sleep(min(pause, max(self.patience - wait.waited(), 0.01)))
-            pause = min(2 * pause, 2.0)
+            time.sleep(min(wait.pause(), max(self.patience - wait.waited(), 0.01)))
 
     def _connect(self) -> None:
         self.conn = _Connection(self.path)
