@@ -1,10 +1,13 @@
 package sys
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -85,4 +88,46 @@ func open(t *testing.T, files map[string]string) (*os.File, *os.Root) {
 	}
 	t.Cleanup(func() { dir.Close() })
 	return dir, root
+}
+
+// More writes are in flight than there are queues of asynchronous requests.
+func TestWriteUnlockedWritesLikeWriteAt(t *testing.T) {
+	const streams, each = 200, 3 << 12
+	dir, root := open(t, map[string]string{"a": ""})
+	file, err := root.OpenFile("a", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var writes sync.WaitGroup
+	for i := range streams {
+		writes.Go(func() {
+			if n, err := WriteUnlocked(file, bytes.Repeat([]byte{byte(i)}, each), int64(i)*each); n != each || err != nil {
+				t.Errorf("got %d, %v, want %d", n, err, each)
+			}
+		})
+	}
+	writes.Wait()
+	got, err := os.ReadFile(filepath.Join(dir.Name(), "a"))
+	if err != nil || len(got) != streams*each {
+		t.Fatalf("got %d bytes, %v, want %d", len(got), err, streams*each)
+	}
+	for i, b := range got {
+		if b != byte(i/each) {
+			t.Fatalf("byte %d is %d, want %d", i, b, byte(i/each))
+		}
+	}
+}
+
+func TestWriteUnlockedReturnsTheErrorOfTheKernel(t *testing.T) {
+	_, root := open(t, map[string]string{"a": "1"})
+	file, err := root.Open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var path *fs.PathError
+	if n, err := WriteUnlocked(file, []byte("2"), 0); n != 0 || !errors.As(err, &path) || !errors.Is(err, syscall.EBADF) {
+		t.Errorf("got %d, %v, want 0 and a PathError with EBADF", n, err)
+	}
 }
