@@ -101,8 +101,8 @@ func (m *fakeMachine) backgroundLocked() {
 	}
 }
 
-// arrival returns what incoming bytes pass. The network only counts if it is slower than the processors.
-func (m *fakeMachine) arrival() []*fakeQueue {
+// incoming returns what incoming bytes pass. The network only counts if it is slower than the processors.
+func (m *fakeMachine) incoming() []*fakeQueue {
 	if m.network.rate() < m.processors.rate() {
 		return []*fakeQueue{&m.network}
 	}
@@ -206,7 +206,7 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 				if !more {
 					return
 				}
-				for _, q := range m.arrival() {
+				for _, q := range m.incoming() {
 					m.mu.Lock()
 					at := q.add(largeWrite)
 					m.mu.Unlock()

@@ -56,7 +56,7 @@ func Throttle(t testing.TB, dir string, perSecond int64) (lift func()) {
 	Require(t, "blkio", set(perSecond))
 	lift = sync.OnceFunc(func() {
 		if err := set(0); err != nil {
-			t.Error(err)
+			t.Errorf("lifting the limit of %s: %v", dir, err)
 		}
 	})
 	t.Cleanup(lift)
