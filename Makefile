@@ -75,6 +75,7 @@ bench: build ## measure stager beside other clients of the same servers, in one 
 	@echo '20,000 x 50 KiB and more, to /dev/shm and /var/tmp, which takes 10 GiB of memory and 6 GiB of disk. Then 1 GiB and 2,000 x 50 KiB to and fro'
 	@echo 'with each server: with stager and another client in turn, until their ratio is sure. Then trainers read through a window, and through what else'
 	@echo 'there is for them. BENCH="-only goals -disk DIR -pairs 9" chooses; "-size 134217728 -files 200" takes an eighth of the room.'
+	@echo 'BENCH="-only listings -pairs 1" measures windows over 1, 5 and 10 million objects without data: -row 1,000,000 chooses.'
 	go run -C e2e ./cmd/bench -json ../bin/bench.json -svg ../bin/bench.svg $(BENCH)
 
 # How long it runs.

@@ -43,6 +43,9 @@ type Suite struct {
 	// Start starts the server and gives the rows, which end with ctx, and a note on them
 	// for people; stop ends the server.
 	Start func(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error)
+	// Listings is in place of Start for a suite of windows over very many objects. It makes so many runs of each
+	// whose name contains only.
+	Listings func(ctx context.Context, lab *Lab, runs int, only string, tell func(Listing)) (note string, err error)
 }
 
 // Lab is what all suites share.

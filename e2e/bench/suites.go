@@ -35,6 +35,7 @@ var Suites = []Suite{
 	{Name: "checkpoint", Start: checkpoints, Named: true},
 	{Name: "checkpoint-quick", Start: checkpointsQuick, Named: true},
 	{Name: "window", Start: window},
+	{Name: "listings", Listings: listings, Named: true},
 	{Name: "loaders", Start: loaders, Named: true},
 	{Name: "training", Start: training, Named: true},
 }

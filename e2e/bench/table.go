@@ -53,6 +53,11 @@ func (t Table) Begin(m Machine, pairs int) {
 	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
 }
 
+// Machine writes what stands above tables without pairs.
+func (t Table) Machine(m Machine, runs int) {
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of %d runs\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, runs)
+}
+
 // Row writes one.
 func (t Table) Row(r Result) {
 	mb := func(s Sample) int64 { return (s.RSS + 500_000) / 1_000_000 }

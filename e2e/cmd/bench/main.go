@@ -104,15 +104,28 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	report := struct {
-		Machine bench.Machine  `json:"machine"`
-		Pairs   int            `json:"pairs"`
-		Results []bench.Result `json:"results"`
-		Notes   []string       `json:"notes"`
+		Machine  bench.Machine   `json:"machine"`
+		Pairs    int             `json:"pairs"`
+		Results  []bench.Result  `json:"results"`
+		Listings []bench.Listing `json:"listings,omitempty"`
+		Notes    []string        `json:"notes"`
 	}{Machine: bench.ThisMachine(lab.Stager), Pairs: *pairs}
 	table := bench.Table{Out: os.Stdout}
-	table.Begin(report.Machine, *pairs)
+	if slices.ContainsFunc(suites, func(s bench.Suite) bool { return s.Start != nil }) {
+		table.Begin(report.Machine, *pairs)
+	} else {
+		table.Machine(report.Machine, *pairs)
+	}
 	start := time.Now()
 	for _, suite := range suites {
+		if suite.Listings != nil {
+			note, err := suite.Listings(ctx, lab, *pairs, *row, func(l bench.Listing) { report.Listings = append(report.Listings, l) })
+			if err != nil {
+				return err
+			}
+			report.Notes = append(report.Notes, suite.Name+": "+note)
+			continue
+		}
 		note, err := bench.Run(ctx, suite, lab, *pairs, *row, func(r bench.Result) {
 			table.Row(r)
 			report.Results = append(report.Results, r)
@@ -123,6 +136,7 @@ func run(ctx context.Context) (err error) {
 		report.Notes = append(report.Notes, suite.Name+": "+note)
 	}
 	table.Readings(report.Results)
+	table.Listings(report.Listings)
 	fmt.Println()
 	for _, note := range report.Notes {
 		fmt.Println("-", note)
