@@ -78,8 +78,6 @@ type chooser struct {
 	room func() (memory.Room, error)
 	// starting is held by the one goroutine that makes the kernel start writeback.
 	starting sync.Mutex
-	// finished has an element after a direct write, for one that waits.
-	finished chan struct{}
 
 	mu       sync.Mutex // guards all fields below
 	spill    bool
@@ -128,7 +126,7 @@ const (
 )
 
 func newChooser(room func() (memory.Room, error)) *chooser {
-	return &chooser{room: room, wait: backoff, finished: make(chan struct{}, 1)}
+	return &chooser{room: room, wait: backoff}
 }
 
 // open counts an opened (1) or closed (-1) file. Each file has at least one stream.
@@ -157,10 +155,7 @@ func (c *chooser) begin(n int, shared bool) way {
 					break
 				}
 				c.mu.Unlock() // until one has finished, or they stall
-				select {
-				case <-c.finished:
-				case <-time.After(slowWrite):
-				}
+				time.Sleep(slowWrite / 8)
 				c.mu.Lock()
 				continue
 			}
@@ -214,10 +209,6 @@ func (c *chooser) end(w way, n int) {
 	c.moved[w] += int64(n)
 	if w == past {
 		c.gap, c.passed = c.at.Sub(c.passed), c.at
-		select {
-		case c.finished <- struct{}{}:
-		default:
-		}
 	}
 	if w == through {
 		c.cached += int64(n)
