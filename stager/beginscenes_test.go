@@ -220,18 +220,22 @@ func (s *scene) drainWindow() {
 // named means that it was killed after the directory had named the whole plan.
 func (s *scene) kill(named bool) {
 	s.t.Helper()
-	s.await("at rest", func() bool {
-		in := s.Snapshot().Inputs[0]
-		if in.Window == nil {
-			return true
-		}
-		there := in.Window.Items[window.Ready] + in.Window.Items[window.Leased]
-		published, _ := filepath.Glob(filepath.Join(s.dir, "train", "ready", "e*"))
-		begun, _ := filepath.Glob(filepath.Join(s.dir, "train", disk.Private, "whole", "*"))
-		return there+in.Window.Finished == in.Window.Positions && len(published) == there && len(begun) == 0
-	})
 	to, stamp := s.t.TempDir(), s.stamp
-	copied := copyTree(s.t, s.dir, to)
+	var copied copyOf
+	s.await("at rest, and copied", func() bool {
+		if !s.atRest() {
+			return false
+		}
+		// A file of stager's own may be replaced meanwhile.
+		var err error
+		if copied, err = copyTree(s.t, s.dir, to); errors.Is(err, fs.ErrNotExist) {
+			to = s.t.TempDir()
+			return false
+		} else if err != nil {
+			s.t.Fatal(err)
+		}
+		return true
+	})
 	s.over()
 	if named {
 		other := beginJob(s.t, 0, "")
@@ -251,6 +255,18 @@ func (s *scene) kill(named bool) {
 	s.plan, s.dir = strings.ReplaceAll(s.plan, s.dir, to), to
 }
 
+// atRest reports whether the window has nothing to fetch or to remove.
+func (s *scene) atRest() bool {
+	in := s.Snapshot().Inputs[0]
+	if in.Window == nil {
+		return true
+	}
+	there := in.Window.Items[window.Ready] + in.Window.Items[window.Leased]
+	published, _ := filepath.Glob(filepath.Join(s.dir, "train", "ready", "e*"))
+	begun, _ := filepath.Glob(filepath.Join(s.dir, "train", disk.Private, "whole", "*"))
+	return there+in.Window.Finished == in.Window.Positions && len(published) == there && len(begun) == 0
+}
+
 // copyOf is a copy of a job's directory.
 type copyOf struct {
 	t  *testing.T
@@ -267,8 +283,7 @@ func (c copyOf) stamp(text []byte) {
 }
 
 // copyTree copies a directory, and keeps which names are links to one file.
-func copyTree(t *testing.T, from, to string) copyOf {
-	t.Helper()
+func copyTree(t *testing.T, from, to string) (copyOf, error) {
 	links := map[uint64]string{}
 	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -290,8 +305,5 @@ func copyTree(t *testing.T, from, to string) copyOf {
 		text, err := os.ReadFile(path)
 		return errors.Join(err, os.WriteFile(name, text, info.Mode().Perm()), os.Chtimes(name, info.ModTime(), info.ModTime()))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return copyOf{t, to}
+	return copyOf{t, to}, err
 }

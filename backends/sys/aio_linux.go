@@ -46,7 +46,7 @@ type aioQueue uintptr
 // aioRequest is struct iocb of linux/aio_abi.h. The two fields whose order depends on the machine are
 // zero here.
 type aioRequest struct {
-	data      uint64
+	_         uint64    // aio_data
 	_         [2]uint32 // aio_key, aio_rw_flags
 	operation uint16
 	_         int16 // aio_reqprio
