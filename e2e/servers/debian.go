@@ -35,7 +35,7 @@ func Unpack(ctx context.Context, progress io.Writer, packages ...string) (string
 	}
 	defer os.RemoveAll(next) // what it had is in its place
 	if fetchPackages(ctx, apt, next, packages) != nil {
-		refreshed := aptGet(ctx, apt, "update")
+		refreshed := refresh(ctx, apt)
 		if err := fetchPackages(ctx, apt, next, packages); err != nil {
 			return "", errors.Join(refreshed, err)
 		}
@@ -52,6 +52,12 @@ func Unpack(ctx context.Context, progress io.Writer, packages ...string) (string
 		return "", err
 	}
 	return dir, nil
+}
+
+// refresh fetches the lists of packages.
+func refresh(ctx context.Context, apt string) error {
+	defer exclusive("dpkg")()
+	return aptGet(ctx, apt, "update")
 }
 
 // unpackedAt is where packages lie once they are unpacked.

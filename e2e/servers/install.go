@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // Protocols are those that have a server here. Install knows "hf", "python", "pytorch"
@@ -120,9 +121,20 @@ func asRoot() ([]string, error) {
 	return []string{"sudo", "-n"}, nil
 }
 
+// exclusive lets one goroutine at a time do what has a name: install packages of Debian, or what several
+// servers need.
+func exclusive(name string) (end func()) {
+	mu, _ := installing.LoadOrStore(name, new(sync.Mutex))
+	mu.(*sync.Mutex).Lock()
+	return mu.(*sync.Mutex).Unlock
+}
+
+var installing sync.Map // of *sync.Mutex, by name
+
 // install installs packages of Debian when something is missing. The lists of
 // packages are refreshed only when they do not know them.
 func install(ctx context.Context, progress io.Writer, missing func() error, packages ...string) error {
+	defer exclusive("dpkg")()
 	why := missing()
 	if why == nil {
 		return nil

@@ -151,8 +151,12 @@ func (w wheels) install(ctx context.Context, progress io.Writer, m modules) erro
 		return err
 	}
 	path, err := w.dir()
-	if err != nil || w.missing(path) == nil {
+	if err != nil {
 		return err
+	}
+	defer exclusive(path)()
+	if w.missing(path) == nil {
+		return nil
 	}
 	fmt.Fprintln(progress, "installing", strings.Join(w, " "), "by pip, in the user's cache")
 	unfinished := path + ".part"

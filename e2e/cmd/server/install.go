@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stager-dev/stager/e2e/cluster"
 	"github.com/stager-dev/stager/e2e/servers"
@@ -23,12 +24,26 @@ func install(ctx context.Context, args []string, out io.Writer) error {
 	}
 	required := strings.FieldsFunc(*list, func(r rune) bool { return r == ',' })
 	wanted := slices.Concat(flags.Args(), required)
-	var can, missing []string
+	var names []string
 	for i, name := range wanted {
-		if slices.Contains(wanted[:i], name) {
-			continue
+		if !slices.Contains(wanted[:i], name) {
+			names = append(names, name)
 		}
-		if err := ready(ctx, name); err != nil {
+	}
+	why := make([]error, len(names))
+	var all sync.WaitGroup
+	under := make(chan struct{}, installsAtOnce)
+	for i, name := range names {
+		all.Go(func() {
+			under <- struct{}{}
+			defer func() { <-under }()
+			why[i] = ready(ctx, name)
+		})
+	}
+	all.Wait()
+	var can, missing []string
+	for i, name := range names {
+		if err := why[i]; err != nil {
 			fmt.Fprintf(os.Stderr, "%s cannot run here: %v\n", name, err)
 			if slices.Contains(required, name) {
 				missing = append(missing, name)
@@ -43,6 +58,9 @@ func install(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintln(out, strings.Join(can, ","))
 	return nil
 }
+
+// installsAtOnce is how many servers are fetched at once, which mostly wait for other machines.
+const installsAtOnce = 4
 
 // ready sees to it that what tests know by this name can run.
 func ready(ctx context.Context, name string) error {
