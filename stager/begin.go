@@ -28,8 +28,9 @@ const (
 	// beginLeast and beginMost are how many objects a window begins with. They are in memory.
 	beginLeast = 100
 	beginMost  = 1 << 14
-	// listShare is the share of the window's size that the list may take on the disk meanwhile.
-	listShare = 8
+	// listShare is the share of the window's size that the list may take on the disk meanwhile, at most
+	// what a list of which a later process reads anything takes.
+	listShare = 2
 )
 
 // beginning collects the first objects of a listing.
@@ -52,7 +53,7 @@ func (d *Daemon) newBeginning(spec plan.Input) *beginning {
 		return nil
 	}
 	b := &beginning{
-		least: max(d.beginLeast, d.cfg.Shard.Count), after: d.beginAfter, share: int64(spec.Window.Size) / listShare,
+		least: max(d.beginLeast, d.cfg.Shard.Count), after: d.beginAfter, share: min(int64(spec.Window.Size)/listShare, catalogue.MostKept),
 		first: catalogue.InMemory(), sum: newSummary(spec),
 	}
 	state, known := window.PlanIn(spec.Path)

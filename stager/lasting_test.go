@@ -27,11 +27,13 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
-func (s *said) has(text string) bool {
+func (s *said) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Contains(s.text.String(), text)
+	return s.text.String()
 }
+
+func (s *said) has(text string) bool { return strings.Contains(s.String(), text) }
 
 // savingJob is beginJob with an output.
 func savingJob(t *testing.T) (*job, *said) {

@@ -31,6 +31,8 @@ const (
 	maxFile  = 1 << 30 // some 25 million objects
 	maxIndex = 8 << 20
 	maxBlock = 1 << 20
+	// MostKept is the most bytes of disk that a file may take for Open to read it.
+	MostKept = maxFile + maxIndex
 	// minBlock is the length of a full block of the shortest objects.
 	minBlock = sumLength + PerBlock*5
 )
@@ -38,12 +40,28 @@ const (
 // ErrOther is returned by Open if a file has another stamp, or is no catalogue at all.
 var ErrOther = errors.New("it is not the list of this source, or not of this version of stager")
 
+// errTooLarge is the error of Keep for what Open would refuse.
+var errTooLarge = errors.New("it is larger than any that a later process would read")
+
+// RoomError is the error of Keep if the file may not take what all objects need.
+type RoomError struct{ Need, Room int64 } // in bytes
+
+func (e *RoomError) Error() string {
+	return fmt.Sprintf("it takes %d bytes of the disk, and the window's size leaves it %d: increase the size", e.Need, e.Room)
+}
+
 // Keep completes the file, so that Open can read it. The stamp identifies the source and whatever
-// else the list depends on. Keep returns nil if there is no file, or if the file cannot have all
-// objects: the catalogue is small, or there was no room.
+// else the list depends on. Keep returns nil if there is no file, because the catalogue is small,
+// and a *RoomError if the file may not take that space.
 func (c *Catalogue) Keep(stamp string) (*os.File, error) {
-	if c.file == nil || len(c.memory) > 0 || c.inFile > maxFile {
+	if c.file == nil {
 		return nil, nil
+	}
+	if c.inFile > maxFile {
+		return nil, errTooLarge
+	}
+	if len(c.memory) > 0 {
+		return nil, &RoomError{roundUp(c.inFile + int64(len(c.memory))), c.room}
 	}
 	index := binary.AppendUvarint(nil, uint64(len(stamp)))
 	index = append(index, stamp...)
@@ -51,15 +69,18 @@ func (c *Catalogue) Keep(stamp string) (*os.File, error) {
 	for i := range c.sums {
 		length := c.starts[i+1] - c.starts[i]
 		if length > maxBlock {
-			return nil, nil
+			return nil, errTooLarge
 		}
 		index = binary.AppendUvarint(index, uint64(length))
 	}
 	index = binary.LittleEndian.AppendUint64(index, uint64(c.inFile))
 	index = binary.LittleEndian.AppendUint32(index, crc32.Checksum(index, castagnoli))
 	index = append(index, magic...)
-	if int64(len(index)) > maxIndex || roundUp(c.inFile+int64(len(index))) > c.room {
-		return nil, nil
+	if int64(len(index)) > maxIndex {
+		return nil, errTooLarge
+	}
+	if need := roundUp(c.inFile + int64(len(index))); need > c.room {
+		return nil, &RoomError{need, c.room}
 	}
 	if _, err := c.file.WriteAt(index, c.inFile); err != nil {
 		return nil, fmt.Errorf("write the index of the catalogue: %w", err)

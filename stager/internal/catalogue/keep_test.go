@@ -125,13 +125,12 @@ func TestCatalogueRefusesForgedBlocks(t *testing.T) {
 
 // A catalogue that is not in its file as a whole cannot be kept.
 func TestKeepNeedsAllInTheFile(t *testing.T) {
-	for name, c := range map[string]*Catalogue{
-		"in memory": first(written(t, inMemory, numbered(1000))),
-		"no room":   first(writtenTo(t, 0, writeAtOnce, numbered(40_000))),
-	} {
-		if file, err := c.Keep(stamp); file != nil || err != nil {
-			t.Errorf("%s: got %v (%v), want nil", name, file, err)
-		}
+	if file, err := first(written(t, inMemory, numbered(1000))).Keep(stamp); file != nil || err != nil {
+		t.Errorf("in memory: got %v (%v), want nil", file, err)
+	}
+	var room *RoomError
+	if file, err := first(writtenTo(t, 0, writeAtOnce, numbered(40_000))).Keep(stamp); file != nil || !errors.As(err, &room) || room.Room != writeAtOnce || room.Need <= writeAtOnce {
+		t.Errorf("no room: got %v (%v), want a *RoomError for %d bytes", file, err, writeAtOnce)
 	}
 	all := numbered(40_000)
 	c, _ := writtenTo(t, 0, 1<<40, all)
@@ -142,7 +141,7 @@ func TestKeepNeedsAllInTheFile(t *testing.T) {
 	for room := size; ; room += 4096 { // with the index it never takes more than its room
 		c, _ := writtenTo(t, 0, room, all)
 		file, err := c.Keep(stamp)
-		if err != nil {
+		if err != nil && !errors.As(err, new(*RoomError)) {
 			t.Fatal(err)
 		}
 		if got, err := c.OnDisk(); got > room || err != nil {
@@ -150,6 +149,21 @@ func TestKeepNeedsAllInTheFile(t *testing.T) {
 		}
 		if file != nil {
 			break
+		}
+	}
+}
+
+// What Open would refuse is not kept, and Keep says so.
+func TestKeepRefusesWhatOpenRefuses(t *testing.T) {
+	for name, change := range map[string]func(*Catalogue){
+		"a long file":  func(c *Catalogue) { c.inFile = maxFile + 1 },
+		"a long block": func(c *Catalogue) { c.starts[1] = maxBlock + 1 },
+		"a long index": func(c *Catalogue) { c.sums = make([]uint64, maxIndex); c.starts = make([]int64, maxIndex+1) },
+	} {
+		c, _ := writtenTo(t, 0, 1<<40, numbered(3*PerBlock))
+		change(c)
+		if file, err := c.Keep(stamp); file != nil || !errors.Is(err, errTooLarge) {
+			t.Errorf("%s: got %v (%v), want nil (%v)", name, file, err, errTooLarge)
 		}
 	}
 }
