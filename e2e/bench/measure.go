@@ -29,6 +29,7 @@ type Reading struct {
 	Waited  float64  `json:"waited"`            // and for all others, whatever it was for
 	Starved *float64 `json:"starved,omitempty"` // by stager's own count: its workers waited for shards and held none
 	OnDisk  int64    `json:"onDisk"`            // bytes, at the most
+	Busy    float64  `json:"busy"`              // of all cores, by whatever runs, the store included: from 0 to 1
 }
 
 // read adds what the trainer left in path.

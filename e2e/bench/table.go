@@ -74,16 +74,16 @@ func (t Table) Readings(results []Result) {
 			return
 		}
 		if !begun {
-			fmt.Fprintln(t.Out, "\n| trainer with | images/s | first after s | waited s | of its time | for shards s | on disk MB |")
-			fmt.Fprintln(t.Out, "|---|--:|--:|--:|--:|--:|--:|")
+			fmt.Fprintln(t.Out, "\n| trainer with | images/s | first after s | waited s | of its time | for shards s | on disk MB | cores busy |")
+			fmt.Fprintln(t.Out, "|---|--:|--:|--:|--:|--:|--:|--:|")
 			begun = true
 		}
 		starved := ""
 		if r.Starved != nil {
 			starved = fmt.Sprintf("%.2f", *r.Starved)
 		}
-		fmt.Fprintf(t.Out, "| %s | %.1f | %.2f | %.2f | %.1f %% | %s | %d |\n", with, float64(r.Images)/r.Seconds, r.First,
-			r.Waited, 100*r.Waited/r.Seconds, starved, r.OnDisk/1_000_000)
+		fmt.Fprintf(t.Out, "| %s | %.1f | %.2f | %.2f | %.1f %% | %s | %d | %.0f %% |\n", with, float64(r.Images)/r.Seconds, r.First,
+			r.Waited, 100*r.Waited/r.Seconds, starved, r.OnDisk/1_000_000, 100*r.Busy)
 	}
 	for _, r := range results {
 		line("stager", r.Ours)

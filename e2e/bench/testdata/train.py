@@ -122,10 +122,18 @@ def watch(most, over):
         most[0] = max(most[0], sum(found.values()))
 
 
+def busy():
+    """Returns the CPU seconds of the whole machine, all but what it was idle."""
+    with open("/proc/stat") as f:
+        user, nice, system, idle, iowait, irq, softirq, *_ = map(int, f.readline().split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 most, over = [0], threading.Event()
 watcher = threading.Thread(target=watch, args=(most, over), daemon=True)
 batches = loader()
 signal.alarm(120)  # who waits for ever is not measured
+used = busy()
 began = asked = time.monotonic()
 daemon = subprocess.Popen(args.daemon) if args.daemon else None
 batches = iter(batches)
@@ -142,11 +150,12 @@ for batch in batches:
     time.sleep(max(0.0, came + args.work * len(batch) - time.monotonic()))
     asked = time.monotonic()
 ended = asked
+used = busy() - used
 over.set()
 watcher.join()
 if (seen, total) != (args.images, args.sum):
     raise SystemExit(f"{seen} images came, of checksums {total}; want {args.images} of {args.sum}")
-result = {"images": seen, "seconds": ended - began, "first": first, "waited": waited, "onDisk": most[0]}
+result = {"images": seen, "seconds": ended - began, "first": first, "waited": waited, "onDisk": most[0], "busy": used / (ended - began) / os.cpu_count()}
 if args.kind in ("window", "samples"):
     from stager import status
 
