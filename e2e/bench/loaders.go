@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -70,6 +71,9 @@ func (t trainer) loading(store string, peers []string) Row {
 	for _, peer := range peers {
 		row.Rivals = append(row.Rivals, Rival{Peer: peer, Command: commands[peer]})
 	}
+	if t.work == 0 {
+		row.Rivals = append(row.Rivals, Rival{Peer: "WebDataset, local files, beside stager prefetch", Command: t.localBesidePrefetch})
+	}
 	return row
 }
 
@@ -83,6 +87,14 @@ func (t *trainer) samples() *exec.Cmd {
 	cmd := t.train("samples", "train", "data", 0)
 	cmd.Args = append(append(cmd.Args, "--daemon"), daemon...)
 	cmd.Env = append(cmd.Env, "STAGER_SOCKET="+socket)
+	return cmd
+}
+
+// localBesidePrefetch is the loop over local files on a machine that receives as many bytes from the store
+// meanwhile. A loader that fetches has no more of the machine than that.
+func (t *trainer) localBesidePrefetch() *exec.Cmd {
+	cmd := t.local()
+	cmd.Args = append(cmd.Args, "--daemon", t.lab.Stager, "prefetch", "--quiet", "s3://bench/tar/", filepath.Join(t.dir, "data"))
 	return cmd
 }
 

@@ -3,7 +3,7 @@
     train.py KIND SOURCE DIR --images N --sum N --work SECONDS --result FILE [--size BYTES] [--workers N] [--daemon COMMAND…]
 
 KIND is "window", a window of stager's, whose input is SOURCE, with WebDataset; "samples", the same with stager's own loader, where COMMAND
-is the daemon, which starts with the loop; "webdataset", shards of the URLs that the file SOURCE lists, through WebDataset's own cache, or
+is the daemon, or whatever else starts with the loop; "webdataset", shards of the URLs that the file SOURCE lists, through WebDataset's own cache, or
 without one if SIZE is 0; "mosaic", MosaicML Streaming of SOURCE; or "litdata", LitData's. DIR is what each fills, SIZE how much of it each may use. What the trainer saw is
 left in FILE, as JSON. The images are all those that SUM is made of: it is the sum of their checksums.
 """
