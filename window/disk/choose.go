@@ -40,10 +40,13 @@ const (
 	worthwhile = 1.05
 	// Its first success is judged again after judgeAgain: the device may have begun slowly.
 	judgeAgain = 100 * time.Millisecond
-	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon. See
-	// hopeless.
+	// If the page cache is less than tooSlow times as fast as the device, it fails after judgeSoon, see
+	// hopeless. A faster one is not known to be worthless that soon: the device may have passed the data of a
+	// tenth of a second at once, and the first pages take the longest.
 	judgeSoon = 50 * time.Millisecond
 	tooSlow   = 0.75
+	// A file is not tried if its first cached writes were less than farTooSlow times as fast.
+	farTooSlow = 0.65
 	// leastRoom is the minimum room in the page cache to start to use it.
 	leastRoom = 32 << 20
 	// feed is how much of the dirty page cache is being written to the device at once, so that the
@@ -227,9 +230,9 @@ func (c *chooser) stalled(now time.Time) bool {
 // may pass a tenth of a second's data at once.
 func (c *chooser) known() bool { return c.seen >= longEnough/2 }
 
-// copiesSlowly reports whether the page cache takes one file more slowly than the device does.
+// copiesSlowly reports whether the page cache takes one file far more slowly than the device does.
 func (c *chooser) copiesSlowly() bool {
-	return c.one && c.known() && c.copied >= enoughCopied && c.copied < worthwhile*c.device*c.copying.Seconds()
+	return c.one && c.known() && c.copied >= enoughCopied && c.copied < farTooSlow*c.device*c.copying.Seconds()
 }
 
 // ample reports whether the page cache has plenty of room, and has not been found slow.
@@ -300,8 +303,10 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 	}
 	slow := c.slow(took, single)
 	c.learn(c.moved[past], took, slow)
-	if slow && c.known() && float64(c.seenSlow) >= slowShare*float64(c.seen) && !c.copiesSlowly() {
-		if c.look(now); c.retry(now) && !c.unknown && c.now.Free >= leastRoom {
+	if slow && c.known() && float64(c.seenSlow) >= slowShare*float64(c.seen) && c.retry(now) {
+		if c.copiesSlowly() {
+			c.refuse(now)
+		} else if c.look(now); !c.unknown && c.now.Free >= leastRoom {
 			c.switchTo(now, true)
 		}
 	}
@@ -369,8 +374,8 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	case c.now.Flush >= flushing: // likewise
 		c.accept()
 	case rate < worthwhile*c.device && c.now.Free > leastRoom:
-		c.leave(now, c.wait)
-		c.wait = min(2*c.wait, mostBackoff)
+		c.leave(now, 0)
+		c.refuse(now)
 	default:
 		c.accept()
 	}
@@ -388,8 +393,8 @@ func (c *chooser) keepsUp(moved, behind int64) bool {
 // forget drops what was measured of the device.
 func (c *chooser) forget() { c.seen, c.seenBytes, c.seenSlow, c.slowBytes = 0, 0, 0, 0 }
 
-// hopeless reports early that the page cache is slower than the device: after judgeSoon, or with one file
-// as soon as the rate of its cached writes is known. With several, nothing is proved if writes waited for
+// hopeless reports early that the page cache is far slower than the device: after judgeSoon, or sooner with
+// one file, whose cached writes wait for each other. With several, nothing is proved if writes waited for
 // direct ones.
 func (c *chooser) hopeless(took time.Duration) bool {
 	rate := float64(c.moved[past]+c.moved[through]) / took.Seconds()
@@ -397,7 +402,7 @@ func (c *chooser) hopeless(took time.Duration) bool {
 	case c.accepted > 0 || c.waited:
 		return false
 	case c.one:
-		return c.copiesSlowly() && rate < worthwhile*c.device
+		return took >= 2*evaluateEvery && rate < tooSlow*c.device
 	}
 	return took >= judgeSoon && c.busy <= took/5 && c.moved[through] >= keptUp && rate < tooSlow*c.device
 }
@@ -406,6 +411,13 @@ func (c *chooser) accept() {
 	if c.accepted++; c.accepted > 2 {
 		c.wait = backoff
 	}
+}
+
+// refuse does not try the page cache for the back-off, and then measures it anew.
+func (c *chooser) refuse(now time.Time) {
+	c.retryAt = now.Add(c.wait)
+	c.wait = min(2*c.wait, mostBackoff)
+	c.copied, c.copying = 0, 0
 }
 
 // leave returns to direct writes for at least that time.

@@ -62,7 +62,9 @@ type fakeMachine struct {
 	network    fakeQueue
 	processors fakeQueue // incoming bytes use them once, and again when they are copied to the cache
 	device     fakeQueue
-	copies     float64      // bytes per second
+	copies     float64 // bytes per second
+	cold       float64 // the same until warm
+	warm       time.Time
 	midpoint   func() int64 // pending bytes beyond which writers block
 	dirty      int64
 	flush      int64
@@ -139,7 +141,11 @@ func (m *fakeMachine) write(c *chooser, w way, n int) {
 		time.Sleep(time.Millisecond)
 		m.mu.Lock()
 	}
-	at := m.processors.add(int(float64(n) * m.processors.rate() / m.copies))
+	copies := m.copies
+	if time.Now().Before(m.warm) {
+		copies = m.cold
+	}
+	at := m.processors.add(int(float64(n) * m.processors.rate() / copies))
 	m.dirty += int64(n)
 	m.backgroundLocked()
 	m.mu.Unlock()
@@ -446,6 +452,20 @@ func TestChooserStaysWithinAControlGroup(t *testing.T) {
 		}
 		if c.cached < 64<<20 {
 			t.Errorf("%d bytes went to the page cache, want its room used", c.cached)
+		}
+	})
+}
+
+// The page cache may begin slowly. The rate of the first 8 MiB of a file kept the file from the cache to its
+// end: nothing measured the cache again.
+func TestChooserTriesAgainACacheThatBeganSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMachine(1, 2.5, 8<<30)
+		m.device.pulse = tenth
+		m.cold, m.warm = 0.5e9, time.Now().Add(500*time.Millisecond)
+		c := newChooser(m.room)
+		if took := m.move(c, WriteAuto, 8, true, 8<<30); took.written > 6*time.Second {
+			t.Errorf("took %v, want 6 s at most, with the cache from the end of the back-off; %d MiB went there, in %d changes", took.written, c.cached>>20, c.changes)
 		}
 	})
 }
