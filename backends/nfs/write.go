@@ -209,6 +209,9 @@ func (u *publishing) place(ctx context.Context) error {
 		u.Info = attributes(attr)
 		return nil
 	}
+	if errors.Is(err, remote.ErrReplaced) {
+		return nil // the version of the temporary file is no other's
+	}
 	if remote.StatusOf(err) == remote.OK {
 		return err // no response
 	}

@@ -320,7 +320,8 @@ func (c *Client) Rename(ctx context.Context, f remote.File, from, to string) (re
 	if err != nil {
 		return remote.Attr{}, err
 	}
-	return f.Attr(ctx)
+	attr, err := f.Attr(ctx)
+	return attr, remote.Replaced(err)
 }
 
 // Link implements remote.Tree.

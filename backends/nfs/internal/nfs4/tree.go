@@ -353,7 +353,8 @@ func (c *Client) publish(ctx context.Context, from, to string, own handle,
 		return remote.Attr{}, err
 	}
 	if err := r.next(nfsv4.OP_PUTFH); err != nil {
-		return remote.Attr{}, err
+		return remote.Attr{}, remote.Replaced(err)
 	}
-	return r.attr()
+	attr, err := r.attr()
+	return attr, remote.Replaced(err)
 }

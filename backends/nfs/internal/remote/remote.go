@@ -76,7 +76,7 @@ type Tree interface {
 	// because the request may be executed twice.
 	Create(ctx context.Context, path string) (File, error)
 	// Rename renames a file within a directory, replaces an existing one, and returns its
-	// attributes.
+	// attributes, or ErrReplaced if it did that and another file has the name already.
 	Rename(ctx context.Context, f File, from, to string) (Attr, error)
 	// Link links f to a second name, unless that exists, and removes the first.
 	Link(ctx context.Context, f File, from, to string) (Attr, error)
