@@ -184,21 +184,29 @@ func TestStaleHandleIsLookedUpAgain(t *testing.T) {
 // A writer may replace a file that has just got its name. In version 3, the one that wrote it then asked for
 // the attributes of a file that was gone, and reported a failure. Version 4 asks in the same request.
 func TestFileIsReplacedAsSoonAsItIsThere(t *testing.T) {
-	s := nfstest.New()
-	s.Mkdir("data")
-	store, err := openFake(t.Context(), s, "data", "vers=3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	replace := nfstest.Fault{Do: func() { s.WriteFile("data/k", []byte("of another writer")) }}
-	s.Next3(14, nfstest.Fault{Do: func() { s.Next3(1, replace) }}) // GETATTR behind RENAME
-	obj, err := store.PutBytes(t.Context(), "k", []byte("mine"), backends.CreateOptions{})
-	if err != nil || obj.Size != 4 {
-		t.Errorf("got %+v (%v), want an object of 4 bytes", obj, err)
-	}
-	if there, err := store.Stat(t.Context(), "k"); err != nil || there.Size != 17 || there.Version == obj.Version {
-		t.Errorf("got %+v (%v), want that of the other writer, with another version than %s", there, err, obj.Version)
+	const getattr, remove, rename = 1, 12, 14
+	for name, tt := range map[string]struct {
+		before uint32 // the procedure before GETATTR
+		opts   backends.CreateOptions
+	}{"rename": {rename, backends.CreateOptions{}}, "link": {remove, backends.CreateOptions{IfAbsent: true}}} {
+		t.Run(name, func(t *testing.T) {
+			s := nfstest.New()
+			s.Mkdir("data")
+			store, err := openFake(t.Context(), s, "data", "vers=3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			replace := nfstest.Fault{Do: func() { s.WriteFile("data/k", []byte("of another writer")) }}
+			s.Next3(tt.before, nfstest.Fault{Do: func() { s.Next3(getattr, replace) }})
+			obj, err := store.PutBytes(t.Context(), "k", []byte("mine"), tt.opts)
+			if err != nil || obj.Size != 4 {
+				t.Errorf("got %+v (%v), want an object of 4 bytes", obj, err)
+			}
+			if there, err := store.Stat(t.Context(), "k"); err != nil || there.Size != 17 || there.Version == obj.Version {
+				t.Errorf("got %+v (%v), want that of the other writer, with another version than %s", there, err, obj.Version)
+			}
+		})
 	}
 }
 

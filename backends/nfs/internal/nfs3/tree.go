@@ -343,5 +343,6 @@ func (c *Client) Link(ctx context.Context, f remote.File, from, to string) (remo
 	if err := c.Remove(ctx, from, remote.Regular); err != nil && remote.StatusOf(err) != remote.NoEnt {
 		return remote.Attr{}, err
 	}
-	return f.Attr(ctx)
+	attr, err := f.Attr(ctx)
+	return attr, remote.Replaced(err)
 }

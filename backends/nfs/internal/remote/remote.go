@@ -78,7 +78,7 @@ type Tree interface {
 	// Rename renames a file within a directory, replaces an existing one, and returns its
 	// attributes, or ErrReplaced if it did that and another file has the name already.
 	Rename(ctx context.Context, f File, from, to string) (Attr, error)
-	// Link links f to a second name, unless that exists, and removes the first.
+	// Link links f to a second name, unless that exists, and removes the first. It returns what Rename does.
 	Link(ctx context.Context, f File, from, to string) (Attr, error)
 	// Remove removes a name if it has the given type, and returns ErrType if it has another. A
 	// directory must be empty.

@@ -85,11 +85,11 @@ var ErrType = errors.New("wrong file type")
 // ErrReplaced reports that a file got its name, and was replaced before its attributes were read.
 var ErrReplaced = errors.New("the file was replaced as soon as it was there")
 
-// Replaced returns ErrReplaced for an error that says that a file is gone, and others as they are.
+// Replaced adds ErrReplaced to an error that says that a file is gone, and returns others as they are.
 func Replaced(err error) error {
 	switch StatusOf(err) {
 	case Stale, FHExpired, BadHandle:
-		return ErrReplaced
+		return fmt.Errorf("%w: %w", ErrReplaced, err)
 	}
 	return err
 }
