@@ -41,8 +41,8 @@ type settings struct {
 	caBundle    string
 }
 
-// bucketForm matches the names of buckets. Google's rules are stricter, and the server knows them.
-var bucketForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
+// bucketForm matches the names of buckets, of 3 to 222 bytes. Google's rules are stricter, and the server knows them.
+var bucketForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]+[a-z0-9]$`)
 
 var projectForm = regexp.MustCompile(`^[A-Za-z0-9.:_-]+$`)
 
@@ -114,7 +114,7 @@ func getenv(opts backends.Options, name string) string {
 }
 
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
-	if t.User != "" || !bucketForm.MatchString(t.Host) {
+	if t.User != "" || len(t.Host) > 222 || !bucketForm.MatchString(t.Host) {
 		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "",
 			"a gs URL starts with the bucket, of 3 or more letters a-z, digits, \"-\", \"_\" and \".\", as in gs://bucket/directory/; set the server with ?endpoint=")
 	}

@@ -17,13 +17,13 @@ import (
 var version, commit, image = "dev", "", ""
 
 func main() {
-	spareMemory()
 	limitMemory()
 	os.Exit(run(os.Args))
 }
 
 // run is main, but returns an exit code.
 func run(words []string) int {
+	collectAt(manifestGarbage) // the grammar is garbage soon, which need not be collected meanwhile
 	var c cli
 	var grammar any = &c
 	name, described, logs := "stager", about, &c.logging
@@ -33,6 +33,7 @@ func run(words []string) int {
 	}
 	parser := kong.Must(grammar, kong.Name(name), kong.Description(described), kong.DefaultEnvars("STAGER"),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
+	spareMemory()
 	if topic, ok := askedForHelp(words); ok {
 		if err := unknownTopic(parser.Model.Node, topic); err != nil {
 			return report(os.Stderr, &usageError{err})

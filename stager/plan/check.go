@@ -431,14 +431,14 @@ func (c *checker) unique(at string, before []string, name string) {
 }
 
 var (
-	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) // with up to 63 bytes, see isName
 	variableName = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 func (c *checker) name(at, name string) {
 	if name == "" {
 		c.add(at, "a name is required")
-	} else if !nameForm.MatchString(name) {
+	} else if !isName(name) {
 		c.add(at, "invalid name %q: use up to 63 of a-z, 0-9 and -, with a letter or digit at both ends", name)
 	}
 }
@@ -446,9 +446,11 @@ func (c *checker) name(at, name string) {
 // subdomain reports whether Kubernetes accepts text as the name of an object.
 func subdomain(text string) bool {
 	return len(text) <= 253 && !slices.ContainsFunc(strings.Split(text, "."), func(label string) bool {
-		return !nameForm.MatchString(label)
+		return !isName(label)
 	})
 }
+
+func isName(text string) bool { return len(text) <= 63 && nameForm.MatchString(text) }
 
 func place(list string, i int) string { return fmt.Sprintf("spec.%s[%d]", list, i) }
 

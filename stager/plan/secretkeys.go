@@ -10,8 +10,10 @@ import (
 // SecretKey is a key of a Secret and the name of the credential file that it becomes.
 type SecretKey struct{ Key, Name string }
 
-// keyForm matches the keys of a Secret, as Kubernetes does.
-var keyForm = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+// keyForm matches the keys of a Secret, of up to maxKey bytes, as Kubernetes does.
+var keyForm = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
+
+const maxKey = 253
 
 // ParseSecretKeys parses entries such as akId:OSS_ACCESS_KEY_ID, or OSS_ENDPOINT for a key that has
 // the right name. Its errors never repeat text that may be a secret.
@@ -23,7 +25,7 @@ func ParseSecretKeys(entries []string) ([]SecretKey, error) {
 			name = key
 		}
 		for _, part := range []string{key, name} {
-			if !keyForm.MatchString(part) || strings.HasPrefix(part, "..") || part == "." {
+			if len(part) > maxKey || !keyForm.MatchString(part) || strings.HasPrefix(part, "..") || part == "." {
 				return nil, fmt.Errorf("entry %d is not KEY:NAME with a key of the Secret and the name of a credential, such as akId:OSS_ACCESS_KEY_ID", i+1)
 			}
 		}

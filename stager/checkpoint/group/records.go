@@ -20,6 +20,7 @@ const apiVersion = "stager.dev/v1alpha1"
 const (
 	maxName   = 512
 	maxCount  = 1 << 17
+	maxBootID = 128
 	maxFormer = 16
 	maxReason = 4096
 	// RecordLimit is the maximum size of a record in bytes.
@@ -137,7 +138,7 @@ const (
 )
 
 var (
-	bootID     = regexp.MustCompile(`^[0-9a-zA-Z._-]{1,128}$`)
+	bootID     = regexp.MustCompile(`^[0-9a-zA-Z._-]+$`) // with up to maxBootID bytes
 	viewDigest = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
 
@@ -157,7 +158,7 @@ func checkIdentity(job, boot string, index, count int) error {
 	switch {
 	case job == "" || len(job) > maxName || !utf8.ValidString(job):
 		return fmt.Errorf("job: want 1 to %d bytes of UTF-8 (got %q)", maxName, job)
-	case !bootID.MatchString(boot):
+	case len(boot) > maxBootID || !bootID.MatchString(boot):
 		return fmt.Errorf("boot id: want letters, digits, '.', '_' or '-' (got %q)", boot)
 	case count < 1 || count > maxCount:
 		return fmt.Errorf("count of nodes: want 1 to %d (got %d)", maxCount, count)
