@@ -43,7 +43,7 @@ type S3 struct {
 // buildGateway makes the server, whose module lies beside this file.
 func buildGateway(ctx context.Context, progress io.Writer) (string, error) {
 	_, here, _, _ := runtime.Caller(0)
-	return Build(ctx, filepath.Join(filepath.Dir(here), "versitygw"), "github.com/versity/versitygw/cmd/versitygw", progress)
+	return Build(ctx, filepath.Join(filepath.Dir(here), "versitygw"), ".", progress)
 }
 
 // StartS3 starts versitygw over a directory, on a free port of this machine, and
@@ -87,18 +87,17 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 		return s, err
 	}
 	s.Endpoint = "http://" + address
-	args := []string{"--port", address, "--region", s.Region, "--keep-alive", "--quiet", "--health", "/health"}
+	args := []string{"-address", address, "-region", s.Region}
 	if opts.TLS {
 		ca, cert, key, err := certificate(dir)
 		if err != nil {
 			return s, err
 		}
 		s.Endpoint, s.CAFile = "https://"+address, ca
-		args = append(args, "--cert", cert, "--key", key)
+		args = append(args, "-cert", cert, "-key", key)
 	}
-	args = append(args, "posix")
 	if syscall.Setxattr(objects, "user.stager", nil, 0) != nil {
-		args = append(args, "--sidecar", metadata)
+		args = append(args, "-sidecar", metadata)
 	}
 	args = append(args, objects)
 	s.daemon = daemon{name: "the S3 server at " + s.Endpoint, log: log, answers: s.answersAt("/health"), command: func() *exec.Cmd {
