@@ -9,7 +9,7 @@ import os
 import re
 import struct
 import tarfile
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable
 
 from ._errors import FormatError, StagerError
 
@@ -80,11 +80,8 @@ def _tar(path: str, split: Callable[[str], tuple[str, str]] = _split, **more: An
     """The samples of a tar archive. A file whose key is "" belongs to none; more is added to each sample."""
     file = open(path, "rb")  # noqa: SIM115 - closed with the samples
     try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
-            members = [(*split(m.name), m.offset_data, m.size) for m in archive if m.isfile()]
-            file.seek(archive.offset)  # tarfile ends at a damaged header as at the end of the archive
-            if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-                raise tarfile.ReadError(f"the header at byte {archive.offset} is not that of a file")
+        found = _plain_members(file.fileno())
+        members = [(*split(name), offset, size) for name, offset, size in (_members(file) if found is None else found)]
     except (tarfile.TarError, ValueError, LookupError) as err:
         file.close()
         raise FormatError(f"{path} is not a tar archive, or is damaged: {err}") from err
@@ -99,6 +96,42 @@ def _tar(path: str, split: Callable[[str], tuple[str, str]] = _split, **more: An
         return sample
 
     return Samples(len(groups), load, file.close)
+
+
+def _members(file: BinaryIO) -> list[tuple[str, int, int]]:
+    """The names, offsets and sizes of the files of a tar archive."""
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        members = [(m.name, m.offset_data, m.size) for m in archive if m.isfile()]
+        file.seek(archive.offset)  # tarfile ends at a damaged header as at the end of the archive
+        if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise tarfile.ReadError(f"the header at byte {archive.offset} is not that of a file")
+    return members
+
+
+def _plain_members(descriptor: int) -> list[tuple[str, int, int]] | None:
+    """What _members returns, in a third of its time: each worker reads the headers of each shard. None if there is anything but files
+    and directories with short names, or an error, which is for _members. https://www.gnu.org/software/tar/manual/html_node/Standard.html"""
+    members, at, end = [], 0, os.fstat(descriptor).st_size
+    while at < end:
+        header = os.pread(descriptor, tarfile.BLOCKSIZE, at)
+        if header == _END:
+            break
+        if len(header) < tarfile.BLOCKSIZE or header[345]:  # which begins a long name
+            return None
+        try:
+            size, checksum = (int(header[first:last].partition(b"\0")[0], 8) for first, last in ((124, 136), (148, 156)))
+        except ValueError:
+            return None
+        kind, at = header[156:157], at + tarfile.BLOCKSIZE
+        if size < 0 or checksum != sum(header) - sum(header[148:156]) + 8 * ord(" ") or kind not in (tarfile.REGTYPE, tarfile.DIRTYPE):
+            return None
+        if kind == tarfile.REGTYPE:
+            members.append((os.fsdecode(header[:100].partition(b"\0")[0]), at, size))
+            at += -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    return members if members and at <= end else None
+
+
+_END = bytes(tarfile.BLOCKSIZE)
 
 
 @checked

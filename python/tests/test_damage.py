@@ -20,7 +20,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(here, "..")]
 
 import stager
-from stager._formats import open_samples, open_webdataset
+from stager._formats import _members, _plain_members, open_samples, open_webdataset
 from stager._streaming import litdata_config, open_litdata, open_mds
 
 WRITTEN = os.path.join(here, "testdata", "litdata-0.2.76")  # by its BinaryWriter, with pyarrow
@@ -79,6 +79,57 @@ class Damage(unittest.TestCase):
                 entry.size = 3
                 archive.addfile(entry, io.BytesIO(b"abc"))
         self.assertGreater(self.survives(open_webdataset, "a.tar", buffer.getvalue()[: 512 * 6]), 2000)
+
+    def test_plain_tar_archive_has_the_members_that_tarfile_finds(self):
+        file = open(os.path.join(self.dir, "a.tar"), "w+b", buffering=0)  # noqa: SIM115 - closed after the test
+        self.addCleanup(file.close)
+
+        def members(content):
+            """What each of the two readers returns."""
+            file.seek(0)
+            file.truncate()
+            file.write(content)
+            file.seek(0)
+            plain = _plain_members(file.fileno())
+            try:
+                return plain, _members(file)
+            except (tarfile.TarError, ValueError, LookupError) as err:
+                return plain, err
+
+        def damages(whole):
+            """Each is a description, whether the checksum of the header says so, and the archive."""
+            for at in range(0, len(whole), 64):
+                yield f"truncated at {at}", True, whole[:at]
+            for at in range(512):
+                for mask in (1, 0xFF):
+                    content = bytearray(whole)
+                    content[at] ^= mask
+                    yield f"byte {at} changed by {mask}", True, bytes(content)
+                    header = content[:512]
+                    content[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 8 * ord(" "))
+                    yield f"byte {at} changed by {mask}, with a checksum", False, bytes(content)
+
+        kinds = {
+            "a file": ("d/1.txt", b"0"), "a directory": ("d", b"5"), "an old file": ("1.txt", b"\0"), "a link": ("l", b"2"),
+            "a long name": ("d/" * 60 + "1", b"0"),
+        }  # fmt: skip
+        for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            for kind, (name, flag) in kinds.items():
+                buffer = io.BytesIO()
+                with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+                    for entry, entry.type in ((tarfile.TarInfo(name), flag), (tarfile.TarInfo("2.txt"), b"0")):
+                        entry.size = 3 if entry.isfile() else 0
+                        entry.linkname = "x" if entry.issym() else ""
+                        archive.addfile(entry, io.BytesIO(b"abc"))
+                whole = buffer.getvalue()[: 512 * 8]
+                plain, want = members(whole)
+                with self.subTest(kind, form=form):
+                    self.assertEqual(len(want), 1 if kind in ("a directory", "a link") else 2)
+                    self.assertEqual(plain, want if kind in ("a file", "a directory") else None)
+                for damage, seen, content in damages(whole):
+                    plain, want = members(content)
+                    if plain is not None and plain != want and (seen or isinstance(want, list)):
+                        self.fail(f"{kind} of format {form}, {damage}: got {plain}, want {want}")
 
     def test_header_in_the_middle_of_a_tar_archive_is_not_its_end(self):
         buffer = io.BytesIO()
