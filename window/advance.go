@@ -34,7 +34,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 	w.moveLocked(e, Quarantined, reason)
 	w.note()
-	bad := &BadItemError{e.of.Name, e.epoch, e.pos, reason, cause}
+	bad := &BadItemError{e.itemName(), e.epoch, e.pos, reason, cause}
 	w.troubleLocked("shard cannot be delivered", bad)
 	if w.cfg.OnBad == BadFail {
 		w.life.fail(bad)

@@ -50,12 +50,13 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err error) {
 	var took room
 	began := time.Now()
-	item := e.of
+	f := e.fetching
+	item := f.of
 	in, err := w.open(e, item)
 	w.mu.Lock()
-	e.fetchAt = began
+	f.at = began
 	if err == nil {
-		e.in = in.began
+		f.in = in.began
 	}
 	w.space.allocate(e, err == nil && !item.Tree)
 	w.mu.Unlock()
@@ -160,9 +161,10 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	if !canceled {
 		w.waiting.starving.fetched(now, e, err == nil)
 	}
-	e.in = nil
+	f := e.fetching
+	f.in = nil
 	if err == nil {
-		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
+		e.fetched(now, digest)
 		w.diskPause.fetched()
 		w.moveLocked(e, Ready, "fetched")
 		w.verifiedLocked(e)
@@ -174,7 +176,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	}
 	kind := failKind(err)
 	w.metrics.fetchFailures.WithLabelValues(kind).Inc()
-	w.troubleLocked("cannot fetch "+e.of.Name, err)
+	w.troubleLocked("cannot fetch "+f.of.Name, err)
 	switch kind {
 	case failDisk:
 		// The disk is at fault, not this file.
@@ -183,7 +185,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 		w.requeueLocked(e, now, "disk full")
 		return
 	case failCorrupt:
-		if e.corrupt++; e.corrupt < triesOfCorrupt {
+		if f.corrupt++; f.corrupt < triesOfCorrupt {
 			break
 		}
 		fallthrough
@@ -193,14 +195,14 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 		}
 		reason := fmt.Sprintf("%v", err)
 		if kind == failCorrupt {
-			reason = fmt.Sprintf("fetched %d times: %v", e.corrupt, err)
+			reason = fmt.Sprintf("fetched %d times: %v", f.corrupt, err)
 		}
 		w.space.discard(e)
 		w.quarantineLocked(e, reason, err)
 		return
 	}
-	w.requeueLocked(e, now.Add(pause(e.tries)), kind)
-	e.tries++
+	w.requeueLocked(e, now.Add(pause(f.tries)), kind)
+	f.tries++
 }
 
 // verifiedLocked adds a verified file in whole/.
@@ -215,7 +217,7 @@ func (w *Window) verifiedLocked(e *entry) {
 
 // stagedLocked returns the journal's data about a file that is in whole/ or published.
 func (w *Window) stagedLocked(e *entry) staged {
-	if e.of.Digest != "" {
+	if e.summed {
 		return staged{"", e.mark}
 	}
 	return staged{e.digest, e.mark}

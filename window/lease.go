@@ -171,18 +171,14 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 }
 
 func (w *Window) leaseOf(l *lease) Lease {
-	e, item := l.e, l.e.of
-	digest := item.Digest
-	if digest == "" {
-		digest = e.digest
-	}
+	e := l.e
 	attempt := w.deliveries.history[e.seq].attempts
 	if w.shares.broadcast() {
 		attempt = e.shares[l.group].attempts
 	}
 	return Lease{
-		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
-		Size: e.size, Samples: w.samples(e.seq, item.Samples), Digest: digest, Attempt: attempt, Skip: w.deliveries.history[e.seq].used,
+		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: e.itemName(), Tree: e.tree,
+		Size: e.size, Samples: w.samples(e.seq, e.samples), Digest: e.digest, Attempt: attempt, Skip: w.deliveries.history[e.seq].used,
 	}
 }
 

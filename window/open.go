@@ -68,7 +68,7 @@ func (w *Window) openBy(id string, open func(*entry) (Shard, error)) (Shard, err
 // returns an error that is fs.ErrNotExist.
 func (s *localDir) openHeld(e *entry) (Shard, error) {
 	name, ino, size := e.name, e.ino, e.size
-	if !e.of.Tree {
+	if !e.tree {
 		file, err := s.held.Open(name, ino, size, e.mark.Time)
 		return Shard{File: file}, err
 	}

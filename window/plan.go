@@ -131,7 +131,8 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
 			return
 		}
-		e := &entry{seq: a, item: index, of: item, name: a.fileName(item.Name), size: item.Size, beside: item.Beside, state: Planned}
+		e := newEntry(a, index, item, a.fileName(item.Name))
+		e.fetching = &fetching{of: item}
 		w.entries.active[a] = e
 		w.progress.reserved(a)
 		w.moveLocked(e, Reserved, "next in the plan")

@@ -407,7 +407,8 @@ func (r *recovery) recoverHeld(name string, st disk.Stat) error {
 // position. It copies the digest and the mark from the journal.
 func (r *recovery) verifiedHere(e *entry, st disk.Stat) bool {
 	is, known := r.memory.sums[e.seq]
-	e.digest, e.mark = is.digest, is.mark
+	e.sum(is.digest)
+	e.mark = is.mark
 	return known && r.stage.mark(st) == is.mark
 }
 
@@ -434,11 +435,12 @@ func (r *recovery) entryOf(name string, st disk.Stat) (*entry, error) {
 	if item.Name != base || !fits || item.Tree != st.Dir || r.entries.has(a) {
 		return nil, nil
 	}
-	beside := item.Beside
+	e := newEntry(a, int(order[a.pos]), item, name)
+	e.size = st.Size
 	if item.UpTo {
-		beside += r.dirs(st.Dirs)
+		e.beside += r.dirs(st.Dirs)
 	}
-	return &entry{seq: a, item: int(order[a.pos]), of: item, name: name, size: st.Size, beside: beside, state: Planned}, nil
+	return e, nil
 }
 
 // add adds a recovered file.

@@ -128,8 +128,8 @@ func (r *reports) close() error {
 
 // reportLocked adds a finished position to the report.
 func (w *Window) reportLocked(e *entry, d Delivery) {
-	d.Position, d.Part, d.Acked = position(e.seq, e.of), w.cfg.Part, time.Now().UTC()
-	d.Digest = cmp.Or(e.of.Digest, e.digest)
+	d.Position, d.Part, d.Acked = Position{e.epoch, e.pos, e.itemName(), e.size}, w.cfg.Part, time.Now().UTC()
+	d.Digest = e.digest
 	if e.lease != nil && d.Reader == "" {
 		d.Reader, d.Leased = e.lease.reader.name, e.lease.since.UTC()
 	}

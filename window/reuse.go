@@ -75,7 +75,10 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 	if w.progress.finished(a) || w.entries.has(a) || w.journal.torn {
 		return nil
 	}
-	next := &entry{seq: a, item: e.item, of: e.of, name: a.fileName(e.of.Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
+	next := &entry{
+		seq: a, item: e.item, name: a.fileName(e.itemName()), size: e.size, beside: e.beside, samples: e.samples,
+		digest: e.digest, summed: e.summed, tree: e.tree, mark: e.mark, state: Planned,
+	}
 	w.entries.active[a] = next
 	w.progress.reserved(a)
 	return next

@@ -98,7 +98,7 @@ func (s *starving) fetched(now time.Time, e *entry, ok bool) {
 	}
 	p.whole++
 	p.came += e.size
-	p.took += now.Sub(e.fetchAt)
+	p.took += now.Sub(e.fetching.at)
 	p.silent += e.flowing()
 }
 
@@ -124,7 +124,7 @@ func (w *Window) sceneLocked(now time.Time) {
 	}
 	for e := range w.fetches.running {
 		if e.flowing() == 0 {
-			s.silent = max(s.silent, now.Sub(e.fetchAt))
+			s.silent = max(s.silent, now.Sub(e.fetching.at))
 		}
 	}
 	if w.waiting.cause == CauseReaders || w.waiting.cause == CauseBudget {
@@ -239,11 +239,12 @@ func amount(n float64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
 // flowing returns the time to first byte of a fetch; 0: none has been received.
 func (e *entry) flowing() time.Duration {
-	if e.in == nil {
+	f := e.fetching
+	if f.in == nil {
 		return 0
 	}
-	if at, began := e.in.Began(); began {
-		return max(at.Sub(e.fetchAt), 1)
+	if at, began := f.in.Began(); began {
+		return max(at.Sub(f.at), 1)
 	}
 	return 0
 }

@@ -46,39 +46,74 @@ var moves = map[State][]State{
 // holding lists the states in which a position takes space.
 var holding = []State{Reserved, Fetching, Verifying, Ready, Leased, Acked, Zombie, Quarantined}
 
-// entry is a position that takes space, or a file of an earlier plan.
+// entry is a position that takes space, or a file of an earlier plan. A window may have a million: what
+// only few of them need at once is not in it.
 type entry struct {
 	seq
 	item int    // index of its item; orphan for a file without a position
-	of   Item   // zero for an orphan
 	name string // name of its file
 	size int64  // bytes of its file, or of the files of its tree
 	// beside is the number of other bytes charged to the budget.
-	beside int64
-	state  State
+	beside  int64
+	samples int    // of its item
+	digest  string // of its item, or else of its file once that is whole
+	state   State
 
-	// From Reserved to Verifying.
-	tries     int       // failed fetches in a row
-	corrupt   int       // how many of them had a wrong checksum
-	notBefore time.Time // no attempt, or check of a zombie, before
-	allocated bool      // the disk's free space already reflects it
+	notBefore time.Time // no attempt to fetch, to publish or to remove it before
+	fetching  *fetching // until Ready
 
-	fetchAt time.Time                              // start of the last fetch
-	in      interface{ Began() (time.Time, bool) } // nil unless it is being fetched
+	tree      bool // its item is a directory
+	summed    bool // digest is that of its item
+	allocated bool // the disk's free space already reflects it
 
 	// From Ready on.
 	showing   bool      // it is being published
 	published bool      // it has, or had, a name in ready/
 	planned   bool      // its position is to be fetched again: removing this file is not an acknowledgement
+	leaving   bool      // its removal has not been tried yet
 	ino       uint64    // 0 until it is published
 	at        place     // where a reader moved it; empty if in ready/
-	leaving   bool      // its removal has not been tried yet
 	since     time.Time // when it became ready
-	digest    string
 	mark      disk.Mark // identifies its file
 	lease     *lease    // while Leased
 	shares    []share   // by group, while Leased and broadcast
 	carryOver *entry    // the position of the next epoch that reuses its file
+}
+
+// fetching is what an entry has from Reserved to Verifying.
+type fetching struct {
+	of      Item
+	tries   int                                    // failed fetches in a row
+	corrupt int                                    // how many of them had a wrong checksum
+	at      time.Time                              // start of the last fetch
+	in      interface{ Began() (time.Time, bool) } // nil unless it is being fetched
+}
+
+// newEntry returns a position of an item, whose file has this name.
+func newEntry(a seq, index int, item Item, name string) *entry {
+	return &entry{
+		seq: a, item: index, name: name, size: item.Size, beside: item.Beside, samples: item.Samples,
+		digest: item.Digest, summed: item.Digest != "", tree: item.Tree, state: Planned,
+	}
+}
+
+// itemName returns the name of the entry's item.
+func (e *entry) itemName() string {
+	_, name, _ := parseName(e.name)
+	return name
+}
+
+// fetched records that the file is whole.
+func (e *entry) fetched(now time.Time, digest string) {
+	e.since, e.fetching = now, nil
+	e.sum(digest)
+}
+
+// sum records the digest of the file, unless that of the item is known.
+func (e *entry) sum(digest string) {
+	if !e.summed {
+		e.digest = digest
+	}
 }
 
 // orphan is the item of a file that belongs to no position.
