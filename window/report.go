@@ -128,7 +128,7 @@ func (r *reports) close() error {
 
 // reportLocked adds a finished position to the report.
 func (w *Window) reportLocked(e *entry, d Delivery) {
-	d.Position, d.Part, d.Acked = Position{e.epoch, e.pos, e.itemName(), e.size}, w.cfg.Part, time.Now().UTC()
+	d.Position, d.Part, d.Acked = Position{e.epoch, e.pos, e.itemName(), e.bytes}, w.cfg.Part, time.Now().UTC()
 	d.Digest = e.digest
 	if e.lease != nil && d.Reader == "" {
 		d.Reader, d.Leased = e.lease.reader.name, e.lease.since.UTC()

@@ -76,7 +76,7 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 		return nil
 	}
 	next := &entry{
-		seq: a, item: e.item, name: a.fileName(e.itemName()), size: e.size, beside: e.beside, samples: e.samples,
+		seq: a, item: e.item, name: a.fileName(e.itemName()), size: e.size, beside: e.beside, bytes: e.bytes, samples: e.samples,
 		digest: e.digest, summed: e.summed, tree: e.tree, mark: e.mark, state: Planned,
 	}
 	w.entries.active[a] = next

@@ -55,6 +55,7 @@ type entry struct {
 	size int64  // bytes of its file, or of the files of its tree
 	// beside is the number of other bytes charged to the budget.
 	beside  int64
+	bytes   int64  // Size of its item: a tree may have taken less
 	samples int    // of its item
 	digest  string // of its item, or else of its file once that is whole
 	state   State
@@ -92,7 +93,7 @@ type fetching struct {
 // newEntry returns a position of an item, whose file has this name.
 func newEntry(a seq, index int, item Item, name string) *entry {
 	return &entry{
-		seq: a, item: index, name: name, size: item.Size, beside: item.Beside, samples: item.Samples,
+		seq: a, item: index, name: name, size: item.Size, beside: item.Beside, bytes: item.Size, samples: item.Samples,
 		digest: item.Digest, summed: item.Digest != "", tree: item.Tree, state: Planned,
 	}
 }

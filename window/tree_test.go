@@ -94,6 +94,10 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 		if s := b.Status(); s.Used != 2*disk.Block {
 			t.Errorf("%d bytes are used when 1 of 3 blocks went", s.Used)
 		}
+		// The report has the plan's position, which does not depend on what the tree took.
+		if got := b.report(0); len(got) != 1 || got[0].Bytes != list[0].Size {
+			t.Errorf("the report has %+v, want one position of %d bytes", got, list[0].Size)
+		}
 	})
 }
 
