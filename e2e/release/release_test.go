@@ -70,24 +70,34 @@ func makeRelease(t *testing.T) string {
 type home struct {
 	t    *testing.T
 	dir  string
+	temp string              // its TMPDIR: the machine's may be closed to other users than root
 	user *syscall.Credential // nil: this process's
 }
 
 // newHome makes a home for a user other than root, whom every directory obeys.
+// At the end of the test its temporary directory must be empty.
 func newHome(t *testing.T) home {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "stager-home-")
+	both, err := os.MkdirTemp("", "stager-home-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := home{t: t, dir: dir}
+	t.Cleanup(func() { _ = os.RemoveAll(both) })
+	h := home{t: t, dir: filepath.Join(both, "home"), temp: filepath.Join(both, "tmp")}
+	if err := errors.Join(os.Chmod(both, 0o755), os.Mkdir(h.dir, 0o700), os.Mkdir(h.temp, 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	if os.Geteuid() == 0 {
 		h.user = &syscall.Credential{Uid: 65534, Gid: 65534}
-		if err := os.Chown(dir, 65534, 65534); err != nil {
+		if err := errors.Join(os.Chown(h.dir, 65534, 65534), os.Chown(h.temp, 65534, 65534)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() {
+		if left, err := os.ReadDir(h.temp); err != nil || len(left) != 0 {
+			t.Errorf("left in the temporary directory: got %v, %v, want nothing", left, err)
+		}
+	})
 	return h
 }
 
@@ -96,7 +106,7 @@ func (h home) sh(dir, line string) (string, int) {
 	h.t.Helper()
 	cmd := exec.CommandContext(h.t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + filepath.Join(h.dir, ".local/bin") + ":/usr/local/bin:/usr/bin:/bin"}
+	cmd.Env = []string{"HOME=" + h.dir, "TMPDIR=" + h.temp, "PATH=" + filepath.Join(h.dir, ".local/bin") + ":/usr/local/bin:/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: h.user}
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
