@@ -100,6 +100,7 @@ test-apiserver: ## ask a real API server for every manifest, and it the webhook;
 test-cluster: ## that, and run jobs in a real Kubernetes on this machine; as root
 	STAGER_TEST_REQUIRE=s3,apiserver,cluster go test -C e2e -count=1 -v -parallel 6 -timeout 60m ./cluster
 
+lint: export CGO_ENABLED = 0
 lint: ## find what tests do not: vet, format, linters, known vulnerabilities
 	$(call say,go vet)
 	go vet ./...

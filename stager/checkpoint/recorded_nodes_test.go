@@ -50,6 +50,7 @@ func ranksOf(r *recording) (ranks [2][]op, cuts map[int]int) {
 // orders. At every boundary there is a pause longer than all timeouts, or stager is killed. No
 // final COMMIT lacks a file, and each step that the library reported complete is committed.
 func TestReplayOfRanksOnTwoNodes(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 1

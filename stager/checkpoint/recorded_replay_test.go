@@ -113,6 +113,7 @@ var modes = []mode{
 // complete one is committed. Then the library writes without a pause, and the test measures the
 // seconds from the completion of a step to its COMMIT.
 func TestReplayOfRecordingsAtEveryBoundary(t *testing.T) {
+	t.Parallel()
 	t.Logf("%-34s %10s %5s %11s %6s %8s  %s", "recording", "boundaries", "torn", "provisional", "missed", "seconds", "evidence")
 	for _, r := range chosen(append(recordings(t), described(t)...)) {
 		count := &tally{evidence: make(map[string]bool)}

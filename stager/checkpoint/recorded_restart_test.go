@@ -99,6 +99,7 @@ func (p *pruned) run(from, to int) {
 // every boundary. In other runs it is down from one boundary until a checkpoint is removed. No
 // incomplete state is ever final, and each checkpoint that a stager saw complete is committed.
 func TestReplayOfPruningWithRestartsLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, r := range chosen(append(recordings(t), described(t)...)) {
 		t.Run(r.name+"/a restart at each", func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
