@@ -21,6 +21,8 @@ func TestRotatedCredentialsAreUsed(t *testing.T) {
 			w.Header().Set("x-ms-error-code", "AuthenticationFailed")
 			w.WriteHeader(http.StatusForbidden)
 		},
+		Lists:   func(r *http.Request) bool { return r.URL.Query().Get("comp") == "list" },
+		Listing: `<?xml version="1.0"?><EnumerationResults><Blobs><Blob><Name>key</Name><Properties><Content-Length>1</Content-Length><Etag>"e"</Etag><BlobType>BlockBlob</BlobType><Last-Modified>Tue, 24 Nov 2026 00:00:00 GMT</Last-Modified></Properties></Blob></Blobs></EnumerationResults>`,
 		Serve: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"e"`)
 			w.Header().Set("x-ms-blob-type", "BlockBlob")

@@ -84,7 +84,9 @@ func (s *site) describe(ctx context.Context, key string) found {
 		return found{skipped: backends.Skipped{Key: key, What: "an object that the server no longer has", Vanished: true}}
 	}
 	if e := (*backends.Error)(nil); errors.As(err, &e) && e.Kind != backends.Canceled {
-		err = &backends.Error{Op: "list", Kind: e.Kind, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s: %w", objectstore.Shorten(key), e.Err)}
+		listed := *e
+		listed.Op, listed.Key, listed.Err = "list", "", fmt.Errorf("%s: %w", objectstore.Shorten(key), e.Err)
+		err = &listed
 	}
 	return found{obj: obj, err: err}
 }
@@ -184,12 +186,11 @@ func (s *site) index(ctx context.Context, dir string) (index, error) {
 		return index{}, s.explain("list", dir, asked, err)
 	}
 	if res.StatusCode != http.StatusOK {
-		refusal := objectstore.Refusal(res)
-		if refusal.Status == http.StatusForbidden {
-			return index{}, backends.Errorf(backends.Permission, "list", dir,
-				"the server does not show what is in this directory (HTTP %d): enable its index, or name the objects with ?manifest= or braces", refusal.Status)
+		err := s.explain("list", dir, asked, objectstore.Refusal(res))
+		if e := (*backends.Error)(nil); errors.As(err, &e) && res.StatusCode == http.StatusForbidden {
+			e.Err = fmt.Errorf("the server does not show what is in this directory (HTTP %d): enable its index, or name the objects with ?manifest= or braces", res.StatusCode)
 		}
-		return index{}, s.explain("list", dir, asked, refusal)
+		return index{}, err
 	}
 	defer res.Body.Close() // it was read
 	if !strings.HasSuffix(at.Path, "/") {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -73,7 +74,7 @@ func (s *site) openManifest(ctx context.Context, at *url.URL) (io.ReadCloser, er
 	}
 	err = s.explain("open", "", at, err)
 	if e := (*backends.Error)(nil); errors.As(err, &e) {
-		return nil, backends.Errorf(e.Kind, "open", "", "cannot read the manifest: %w", e.Err)
+		e.Err = fmt.Errorf("cannot read the manifest: %w", e.Err)
 	}
 	return nil, err
 }

@@ -26,6 +26,8 @@ func TestRotatedCredentialsAreUsed(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(w, "<Error><Code>InvalidAccessKeyId</Code><Message>unknown</Message></Error>")
 		},
+		Lists:   func(r *http.Request) bool { return r.URL.Query().Has("list-type") },
+		Listing: `<?xml version="1.0"?><ListBucketResult><Name>bucket</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents><Key>key</Key><Size>1</Size><ETag>&quot;e&quot;</ETag><LastModified>2026-11-24T00:00:00.000Z</LastModified></Contents></ListBucketResult>`,
 		Serve: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"e"`)
 			w.Header().Set("X-Oss-Hash-Crc64ecma", "727031140999736901") // of "x"

@@ -331,6 +331,8 @@ func TestRotatedCredentialsAreUsed(t *testing.T) {
 			}
 			refuse(403, code)(w, r) // to HEAD without a body, and so without a code
 		},
+		Lists:   func(r *http.Request) bool { return r.URL.Query().Has("list-type") },
+		Listing: `<?xml version="1.0"?><ListBucketResult><Name>bucket</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents><Key>key</Key><Size>1</Size><ETag>&quot;e&quot;</ETag><LastModified>2026-11-24T00:00:00.000Z</LastModified></Contents></ListBucketResult>`,
 		Serve: func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodDelete {
 				w.WriteHeader(http.StatusNoContent)

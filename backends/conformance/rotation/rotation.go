@@ -4,6 +4,7 @@ package rotation
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,6 +29,9 @@ type Case struct {
 	// Serve answers accepted requests, Refuse all others. All stores hold one object, "key", whose
 	// contents are "x".
 	Serve, Refuse http.HandlerFunc
+	// Lists reports whether a request lists objects, which is answered with Listing: the object "key".
+	Lists   func(*http.Request) bool
+	Listing string
 	// Reads and Writes report whether Serve sends the contents of the object, and takes requests that
 	// change it.
 	Reads, Writes bool
@@ -40,10 +44,14 @@ func Run(t *testing.T, r Case) {
 	var accepted atomic.Value
 	accepted.Store("generation-0")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if r.Has(req, accepted.Load().(string)) {
-			r.Serve(w, req)
-		} else {
+		switch {
+		case !r.Has(req, accepted.Load().(string)):
 			r.Refuse(w, req)
+		case r.Lists(req):
+			w.Header().Set("Content-Type", http.DetectContentType([]byte(r.Listing)))
+			_, _ = io.WriteString(w, r.Listing) // the client sees if it fails
+		default:
+			r.Serve(w, req)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -70,6 +78,19 @@ func Run(t *testing.T, r Case) {
 	}
 	calls := map[string]func() error{
 		"stat": func() error { _, err := store.Stat(t.Context(), "key"); return err },
+		"list": func() error {
+			var keys []string
+			for obj, err := range store.List(t.Context(), "") {
+				if err != nil {
+					return err
+				}
+				keys = append(keys, obj.Key)
+			}
+			if len(keys) == 0 || keys[0] != "key" {
+				return fmt.Errorf("got the keys %q, want key", keys)
+			}
+			return nil
+		},
 	}
 	if r.Reads {
 		obj, err := store.Stat(t.Context(), "key")
