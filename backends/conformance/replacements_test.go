@@ -70,7 +70,7 @@ func (g *gap) List(ctx context.Context, prefix string) iter.Seq2[backends.Object
 }
 
 func (g *gap) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
-	if g.missing("create", key) != nil {
+	if opts.IfAbsent && g.missing("create", key) != nil {
 		opts.IfAbsent = false
 	}
 	w, err := g.Backend.Create(ctx, key, opts)
