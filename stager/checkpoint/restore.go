@@ -339,6 +339,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 	if err != nil {
 		return Commit{}, err
 	}
+	writing.KeepBusy()
 	progress := newProgress(cfg.Progress, commit.Bytes)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(cfg.Store, cfg.Parallel))

@@ -29,6 +29,9 @@ const (
 	// ones join them while the page cache has plenty of room.
 	stalledWrites = 2
 	plenty        = 64 << 20
+	// Until lateFrom of the page cache is dirty, or a quarter of its room if that is less, the kernel is
+	// left to write it: the device needs processors, too, and a transfer that ends before gains nothing.
+	lateFrom = 1 << 30
 	// While the device is unknown, a direct write waits until fewer than this many are in flight, or
 	// they stall. So not all streams stall at once.
 	fewWrites = 6
@@ -64,6 +67,9 @@ const (
 	// room in the cache before it goes to the device anyway.
 	roomEvery = 10 * time.Millisecond
 	roomWait  = 500 * time.Millisecond
+	// With farFrom of room left, they are read rarely: that takes 0.2 ms.
+	farFrom = 512 << 20
+	rarely  = 50 * time.Millisecond
 	// After the page cache was no faster, it is not tried for backoff, which doubles each time.
 	backoff     = 2 * time.Second
 	mostBackoff = time.Minute
@@ -71,8 +77,8 @@ const (
 
 // chooser decides for each large write to one device whether it bypasses the page cache.
 //
-// It starts with direct writes, which cost the least if the device is faster than the incoming
-// data. While some stall, further ones do not join them if the page cache has plenty of room. Once
+// It begins with a comparison of the two ways. Direct writes cost the least if the device is faster than the
+// incoming data. While some stall, further ones do not join them if the page cache has plenty of room. Once
 // they queue at the device, the excess goes to the page cache ("spilling"), as far as it has room,
 // and the device writes as much of that as it can. A write that would soon finish directly stays
 // direct. All of that also holds for the writes of several streams to one file, because no write holds
@@ -83,6 +89,8 @@ type chooser struct {
 	starting sync.Mutex
 
 	mu       sync.Mutex // guards all fields below
+	first    comparison
+	synced   bool // the latest write was of a file that is synced at the end
 	spill    bool
 	settling bool    // the device still writes what the page cache had
 	changes  int64   // number of switches between the modes
@@ -140,10 +148,15 @@ func (c *chooser) open(n int) {
 }
 
 // begin returns the way of a write of n bytes. It may block until the cache has room. shared means
-// that several streams write the file. The caller calls end after the write.
-func (c *chooser) begin(n int, shared bool) way {
+// that several streams write the file, and synced that it is synced at the end. The caller calls end
+// after the write.
+func (c *chooser) begin(n int, shared, synced bool) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.synced = synced
+	if c.first.stage == unused {
+		c.beginComparison(time.Now())
+	}
 	single := c.files <= 1 && !shared
 	c.one = c.files <= 1 && shared
 	w := past
@@ -174,7 +187,7 @@ func (c *chooser) begin(n int, shared bool) way {
 			break
 		}
 		backlog := c.now.Flush >= flushing
-		if !backlog && (shared || c.files >= several) && c.soon(n) {
+		if !backlog && (shared || c.files >= several) && c.late() && c.soon(n) {
 			break
 		}
 		if c.now.Free >= int64(n) {
@@ -251,11 +264,17 @@ func (c *chooser) soon(n int) bool {
 func (c *chooser) start(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.spill || c.now.Flush >= feed {
+	if !c.spill || c.now.Flush >= feed || !c.late() {
 		return false
 	}
 	c.now.Flush += int64(n)
 	return true
+}
+
+// late reports whether so much of the page cache is dirty that the device is to be kept busy: always if
+// files are synced at the end, and in a control group, whose pages the kernel does not write by itself.
+func (c *chooser) late() bool {
+	return c.synced || c.now.Group || c.now.Free < farFrom || c.now.Pending >= min(lateFrom, (c.now.Free+c.now.Pending)/4)
 }
 
 // advance adds the time since its last call to the figures.
@@ -286,6 +305,10 @@ func (c *chooser) restart(now time.Time) {
 // evaluate decides again once it has enough data, for a single stream or for several.
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
+	if c.first.stage != compared {
+		c.compare(now, took)
+		return
+	}
 	if c.spill {
 		if took >= judgeEvery || c.accepted == 1 && took >= judgeAgain || took >= evaluateEvery && c.hopeless(took) {
 			c.judge(now, took)
@@ -378,6 +401,9 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 		c.refuse(now)
 	default:
 		c.accept()
+		if c.accepted == 1 && c.seen == 0 {
+			c.compareOnce()
+		}
 	}
 }
 
@@ -436,40 +462,13 @@ func (c *chooser) switchTo(now time.Time, spill bool) {
 
 // look reads the room unless the known figures are recent.
 func (c *chooser) look(now time.Time) {
-	if !c.readAt.IsZero() && now.Sub(c.readAt) < roomEvery {
+	every := roomEvery
+	if !c.late() {
+		every = rarely
+	}
+	if !c.readAt.IsZero() && now.Sub(c.readAt) < every {
 		return
 	}
 	room, err := c.room()
 	c.now, c.unknown, c.readAt = room, err != nil, now
-}
-
-// Ways reports how many bytes of files under WriteAuto bypassed the page cache and went through it,
-// and how often this process switched between the two on this device.
-func (f *Dir) Ways() (direct, cached, changes int64) {
-	c := f.writing.chooser
-	if c == nil {
-		return 0, 0, 0
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return f.writing.moved[past].Load(), f.writing.moved[through].Load(), c.changes
-}
-
-// choosers holds the choosers of this process by device: measurements apply to all files of a
-// device.
-var choosers = struct {
-	mu sync.Mutex
-	of map[uint64]*chooser
-}{of: make(map[uint64]*chooser)}
-
-// chooserOf returns the chooser of a device, and creates it if needed.
-func chooserOf(device uint64) *chooser {
-	choosers.mu.Lock()
-	defer choosers.mu.Unlock()
-	c := choosers.of[device]
-	if c == nil {
-		c = newChooser(memory.NewReader().Read)
-		choosers.of[device] = c
-	}
-	return c
 }

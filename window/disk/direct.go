@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends/sys"
+	"github.com/stager-dev/stager/window/disk/memory"
 )
 
 // Write selects how large files are written to the disk.
 type Write string
 
 const (
-	// WriteAuto measures. On ext4 and xfs it is WriteDirect until more data arrives than the disk
-	// takes. The excess is then WriteBuffered, while the page cache has room. It stays WriteDirect
-	// if the caller syncs. On other file systems it is WriteBuffered.
+	// WriteAuto measures. On ext4 and xfs it is WriteDirect unless the page cache is as fast, or more data
+	// arrives than the disk takes. The excess is then WriteBuffered, while the page cache has room. It is
+	// always WriteDirect if the caller syncs. On other file systems it is WriteBuffered.
 	WriteAuto Write = "auto"
 	// WriteDirect bypasses the page cache. Cached data of other programs stays, and later reads of
 	// the file go to the disk. If the file system refuses, it is WriteBuffered.
@@ -50,6 +51,7 @@ type Writing struct {
 	refused func(error) // called once with the reason if direct writes are refused; may be nil
 	memory  bool        // the file system is in memory
 	ahead   bool        // the file system allocates ahead of growing files
+	synced  bool        // files are synced at the end, although they may be written through the cache
 	chooser *chooser    // of the device, for WriteAuto; nil: all aligned writes are direct
 
 	moved [2]atomic.Int64 // bytes of writes that the chooser decided about, by way
@@ -92,6 +94,10 @@ func (w *Writing) Set(path string, how Write, synced bool, refused func(error)) 
 	}
 	return nil
 }
+
+// KeepBusy makes WriteAuto keep the disk busy from the first byte on, for callers that sync the files at the end
+// and read them at once. Otherwise it leaves the first bytes to the kernel.
+func (w *Writing) KeepBusy() { w.synced = true }
 
 func list(all []Write) string {
 	var names []string
@@ -258,7 +264,7 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 		f.shared.Store(true)
 	}
 	defer f.under.Add(-1)
-	w := c.begin(len(p), f.shared.Load())
+	w := c.begin(len(p), f.shared.Load(), f.how.synced)
 	if w == past {
 		n, err = sys.WriteUnlocked(f.direct, p, off)
 	} else {
@@ -286,6 +292,37 @@ func (f *File) Close() (err error) {
 		err = errors.Join(err, cerr)
 	}
 	return err
+}
+
+// Ways reports how many bytes of files under WriteAuto bypassed the page cache and went through it,
+// and how often this process switched between the two on this device.
+func (f *Dir) Ways() (direct, cached, changes int64) {
+	c := f.writing.chooser
+	if c == nil {
+		return 0, 0, 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f.writing.moved[past].Load(), f.writing.moved[through].Load(), c.changes
+}
+
+// choosers holds the choosers of this process by device: measurements apply to all files of a
+// device.
+var choosers = struct {
+	mu sync.Mutex
+	of map[uint64]*chooser
+}{of: make(map[uint64]*chooser)}
+
+// chooserOf returns the chooser of a device, and creates it if needed.
+func chooserOf(device uint64) *chooser {
+	choosers.mu.Lock()
+	defer choosers.mu.Unlock()
+	c := choosers.of[device]
+	if c == nil {
+		c = newChooser(memory.NewReader().Read)
+		choosers.of[device] = c
+	}
+	return c
 }
 
 // isAligned reports whether the memory of p is aligned for direct writes.

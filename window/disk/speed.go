@@ -38,6 +38,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	if err := directory.SetWrite(how, false, nil); err != nil {
 		return 0, false, err
 	}
+	directory.writing.KeepBusy()
 	raw := make([]byte, speedBuffer+directAlign)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & uintptr(directAlign-1)
 	buf := raw[skip : skip+speedBuffer]

@@ -1,0 +1,88 @@
+package disk
+
+import "time"
+
+// How a chooser begins. The first writes go to the page cache for tryCacheFor, and then to the device for
+// tryPastFor, which is shorter, because a device may stall. That is repeated, tries times at most, until
+// one of the two is clearly faster. Then the page cache takes all further writes unless the device was
+// faster times as fast.
+const (
+	tryCacheFor = 30 * time.Millisecond
+	tryPastFor  = 15 * time.Millisecond
+	tries       = 3
+	faster      = 1.15
+	clearly     = 1.4
+)
+
+// comparison is the first measurement of the two ways. A device that passes the first tenth of a second's
+// data at once seems faster than it is, but never slower. So if the page cache is about as fast as the
+// device seems to be, it is the right way for the first bytes, whatever the device is like.
+type comparison struct {
+	stage stage
+	bytes [2]float64       // by way
+	took  [2]time.Duration // by way
+	tries int
+}
+
+// stage is a part of a comparison.
+type stage int
+
+const (
+	unused   stage = iota // nothing was written yet
+	tryCache              // writes go through the page cache
+	tryPast               // writes bypass it
+	compared
+)
+
+// beginComparison starts to compare, unless memory is limited, or files are synced at the end: the device
+// then limits the whole transfer, and its burst is not lost if the first bytes are written directly.
+func (c *chooser) beginComparison(now time.Time) {
+	c.first.stage = compared
+	if !c.synced && c.ample(now) && !c.now.Group {
+		c.first.stage, c.spill = tryCache, true
+		c.restart(now)
+	}
+}
+
+// compareOnce tries the device once more while the page cache is used: it may have begun slowly.
+func (c *chooser) compareOnce() {
+	c.first = comparison{stage: tryPast, bytes: [2]float64{through: c.cache}, took: [2]time.Duration{through: time.Second}, tries: tries}
+	c.spill = false
+}
+
+// compare ends a stage of the comparison if it was long enough.
+func (c *chooser) compare(now time.Time, took time.Duration) {
+	f, w, least := &c.first, through, tryCacheFor
+	if f.stage == tryPast {
+		w, least = past, tryPastFor
+	}
+	if took < least && c.now.Free >= leastRoom {
+		return
+	}
+	f.bytes[w] += float64(c.moved[w])
+	f.took[w] += took
+	if w == through {
+		f.stage, c.spill = tryPast, false
+	} else {
+		f.tries++
+		f.stage, c.spill = c.decide()
+	}
+	c.restart(now)
+}
+
+// decide returns what follows a trial of the device.
+func (c *chooser) decide() (next stage, spill bool) {
+	f := c.first
+	// Writes in flight count: if they wait for long, others went to the page cache.
+	direct := (f.bytes[past] + float64(c.under[past])*largeWrite) / f.took[past].Seconds()
+	ratio := direct / (f.bytes[through] / f.took[through].Seconds())
+	switch {
+	case c.now.Free < leastRoom:
+		return compared, false
+	case f.tries > tries: // a single try of a device that was slower
+		return compared, ratio < clearly
+	case f.tries == 1 && ratio < 1, f.tries < tries && ratio > 1/faster && ratio < clearly:
+		return tryCache, true
+	}
+	return compared, ratio < faster
+}
