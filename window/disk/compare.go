@@ -3,9 +3,9 @@ package disk
 import "time"
 
 // How a chooser begins. The first writes go to the page cache for tryCacheFor, and then to the device for
-// tryPastFor, which is shorter, because a device may stall. That is repeated, tries times at most, until
-// one of the two is clearly faster. Then the page cache takes all further writes unless the device was
-// faster times as fast.
+// tryPastFor, which is shorter, because a device may stall. If the device seems to be faster, but not
+// clearly, that is repeated, tries times at most. Then the page cache takes all further writes unless the
+// device was faster times as fast.
 const (
 	tryCacheFor = 30 * time.Millisecond
 	tryPastFor  = 15 * time.Millisecond
@@ -81,7 +81,7 @@ func (c *chooser) decide() (next stage, spill bool) {
 		return compared, false
 	case f.tries > tries: // a single try of a device that was slower
 		return compared, ratio < clearly
-	case f.tries == 1 && ratio < 1, f.tries < tries && ratio > 1/faster && ratio < clearly:
+	case f.tries < tries && ratio > 1 && ratio < clearly:
 		return tryCache, true
 	}
 	return compared, ratio < faster
