@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -143,5 +144,28 @@ func TestLoaderOrderIsThatOfAnyNumberOfWorkers(t *testing.T) {
 	want := l.uses(t, l.window(), 0, 64, "samples")
 	if got := l.uses(t, l.window(), 3, 64, "samples"); !slices.EqualFunc(got, want, slices.Equal[[]int]) {
 		t.Errorf("got another order with 3 workers than with none:\n%v\n%v", got, want)
+	}
+}
+
+// A worker remained for ever that had started while its trainer was killed: PyTorch asks for the process to watch
+// when the dataset is ready, and then it was the one that takes in orphans.
+func TestWorkerEndsWithATrainerKilledAtItsStart(t *testing.T) {
+	l := newLab(t)
+	s := l.trainersOf(t, l.trainer.Python, "", time.Minute, "orphan.py")
+	worker, err := strconv.Atoi(s.next())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := time.AfterFunc(30*time.Second, func() {
+		t.Errorf("worker %d has not ended 30 s after its trainer", worker)
+		if err := syscall.Kill(worker, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	})
+	for s.lines.Scan() { // until nobody has its output open
+	}
+	ended.Stop()
+	if err := s.cmd.Wait(); err == nil {
+		t.Error("the trainer was not killed")
 	}
 }

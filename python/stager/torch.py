@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Callable
@@ -53,6 +54,8 @@ class _Dataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg, misc
 
     def __iter__(self) -> Iterator[Tagged]:
         info = _worker()
+        if info is not None:
+            _end_with(self._parent)
         number = self._pass
         if number == 0 or (info is not None and not self._ends):
             raise UsageError(
@@ -110,11 +113,32 @@ class ShardDataset(_Dataset):
         self._mixes = True
 
 
+_watching = 0  # the process that ends with its training process
+
+
+def _end_with(parent: int) -> None:
+    """Has this worker end with the training process; 0 is an unknown one.
+
+    PyTorch does so, too, but asks for its parent after this. A worker that starts while the training process is killed would take its new
+    parent for it, and never end.
+    """
+    global _watching
+    if parent and _watching != os.getpid():
+        _watching = os.getpid()
+        threading.Thread(target=_watch, args=(parent,), name="stager", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def _ask(end: Connection, parent: int, number: int, n: int) -> Item | None:
     """Asks the training process for a shard."""
     end.send((number, n))
     while not end.poll(1.0):
-        if os.getppid() != parent:
+        if parent and os.getppid() != parent:
             raise UnreachableError("the training process has ended")
     answer = end.recv()
     if isinstance(answer, tuple) and answer and answer[0] == "error":
@@ -184,7 +208,9 @@ class _Loader:
         if workers and not (self._serving and persist):
             context = getattr(self, "multiprocessing_context", None) or multiprocessing
             pairs = [context.Pipe() for _ in range(workers)]
-            dataset._ends, dataset._parent = [theirs for _, theirs in pairs], os.getpid()
+            dataset._ends = [theirs for _, theirs in pairs]
+            # What a fork server starts is its own child.
+            dataset._parent = 0 if context.get_start_method() == "forkserver" else os.getpid()
             for mine, _ in pairs:
                 threading.Thread(target=_serve, args=(feed, mine), name="stager", daemon=True).start()
             self._serving = True
