@@ -38,6 +38,9 @@ func (l *lab) trainersOf(t *testing.T, python, socket string, within time.Durati
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, python, append([]string{"-B", "testdata/" + program}, args...)...)
 	cmd.Env, cmd.Stderr = l.command(socket).Env, t.Output()
+	if python != l.trainer.Python { // Debian's packages are not built for its own
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+l.client())
+	}
 	orders, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
 	for _, err := range []error{err1, err2, cmd.Start()} {

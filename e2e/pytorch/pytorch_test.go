@@ -66,6 +66,16 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+// client returns the directory of the Python package.
+func (l *lab) client() string {
+	l.t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", "python"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return dir
+}
+
 // largest returns the size of the largest file in a directory.
 func (l *lab) largest(dir string) (size int64) {
 	l.t.Helper()
@@ -143,12 +153,8 @@ func (l *lab) command(socket string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
 	l.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, l.trainer.Python, append([]string{"-B", "testdata/train.py", strconv.Itoa(epochs)}, args...)...)
-	client, err := filepath.Abs(filepath.Join("..", "..", "python"))
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	// Threads of OpenMP spin while they wait for each other, which takes the cores from others.
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+client+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket, "OMP_NUM_THREADS=1")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+l.client()+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket, "OMP_NUM_THREADS=1")
 	return cmd
 }
 
