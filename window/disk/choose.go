@@ -310,7 +310,7 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 		return
 	}
 	if c.spill {
-		if took >= judgeEvery || c.accepted == 1 && took >= judgeAgain || took >= evaluateEvery && c.hopeless(took) {
+		if took >= judgeEvery || (c.accepted == 1 || c.seen == 0) && took >= judgeAgain || took >= evaluateEvery && c.hopeless(took) {
 			c.judge(now, took)
 			c.restart(now)
 		}
@@ -379,6 +379,7 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	c.look(now)
 	moved, behind := c.moved[past]+c.moved[through], c.now.Pending-c.pending
 	rate := float64(moved) / took.Seconds()
+	latest := rate
 	if c.accepted > 0 { // smooth out short peaks
 		rate = (rate + c.cache) / 2
 	}
@@ -401,8 +402,8 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 		c.refuse(now)
 	default:
 		c.accept()
-		if c.accepted == 1 && c.seen == 0 {
-			c.compareOnce()
+		if c.accepted == 1 && c.first.again || latest < c.first.device {
+			c.compareOnce(latest)
 		}
 	}
 }
@@ -423,14 +424,18 @@ func (c *chooser) forget() { c.seen, c.seenBytes, c.seenSlow, c.slowBytes = 0, 0
 // one file, whose cached writes wait for each other. With several, nothing is proved if writes waited for
 // direct ones.
 func (c *chooser) hopeless(took time.Duration) bool {
+	device := c.device
+	if c.seen == 0 { // it was only tried
+		device = c.first.device
+	}
 	rate := float64(c.moved[past]+c.moved[through]) / took.Seconds()
 	switch {
 	case c.accepted > 0 || c.waited:
 		return false
 	case c.one:
-		return took >= 2*evaluateEvery && rate < tooSlow*c.device
+		return took >= 2*evaluateEvery && rate < tooSlow*device
 	}
-	return took >= judgeSoon && c.busy <= took/5 && c.moved[through] >= keptUp && rate < tooSlow*c.device
+	return took >= judgeSoon && c.busy <= took/5 && c.moved[through] >= keptUp && rate < tooSlow*device
 }
 
 func (c *chooser) accept() {

@@ -373,6 +373,40 @@ func TestChooserNoticesThatTheDeviceKeepsUp(t *testing.T) {
 	}
 }
 
+// The memory that a virtual machine has at hand may end, so that the page cache is fast for the first tenth
+// of a second only. Its rate was then compared with nothing, because nothing bypassed it.
+func TestChooserLeavesACacheThatBecomesSlow(t *testing.T) {
+	for _, to := range []struct {
+		pulse  time.Duration
+		device float64 // GB/s
+	}{{0, 2}, {tenth, 2}, {tenth, 0.5}, {tenth, 0.2}} {
+		for _, fast := range []time.Duration{60 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
+			for _, shared := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					move := func(how Write) (time.Duration, *chooser) {
+						m := newFakeMachine(to.device, 2.5, 2<<30)
+						m.device.pulse = to.pulse
+						m.cold, m.copies, m.warm = 8e9, 1.2e9, time.Now().Add(fast)
+						var c *chooser
+						if how == WriteAuto {
+							c = newChooser(m.room)
+						}
+						return m.move(c, how, 8, shared, 1<<30).written, c
+					}
+					direct, _ := move(WriteDirect)
+					buffered, _ := move(WriteBuffered)
+					best := min(direct, buffered)
+					got, c := move(WriteAuto)
+					if ratio := best.Seconds() / got.Seconds(); ratio < 0.8 {
+						t.Errorf("device %v GB/s in pulses of %v, cache fast for %v, shared %v: %v, want 0.8 × the better way's %v at least (got %.2f), %d MiB cached in %d changes",
+							to.device, to.pulse, fast, shared, got, best, ratio, c.cached>>20, c.changes)
+					}
+				})
+			}
+		}
+	}
+}
+
 func TestChooserKeepsToDirectWrites(t *testing.T) {
 	for name, m := range map[string]*fakeMachine{
 		"where the kernel tells nothing": func() *fakeMachine { m := newFakeMachine(0.2, 2, 8<<30); m.unknown = true; return m }(),
