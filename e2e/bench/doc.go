@@ -19,5 +19,7 @@
 // that are of a disk; Lab.To is for those who want it in all. On a disk that is mounted with
 // discard those rows bring a file system of their own.
 //
+// A [Report] is all of it, in a file of which each line is an [Entry]. [Compare] compares two.
+//
 // A [Goal] is what a row is to reach. The table says of a row what it missed.
 package bench

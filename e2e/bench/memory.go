@@ -51,14 +51,17 @@ func keepMemory(ctx context.Context, bytes int64) (closed func() error, err erro
 }
 
 // availableMemory is how many bytes can be taken from the machine, in the kernel's view.
-func availableMemory() (bytes int64, err error) {
+func availableMemory() (bytes int64, err error) { return memoryOf("MemAvailable:") }
+
+// memoryOf returns a value of /proc/meminfo, in bytes.
+func memoryOf(name string) (bytes int64, err error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	_, rest, _ := strings.Cut(string(text), name)
 	if _, err := fmt.Sscanf(rest, "%d kB", &bytes); err != nil {
-		return 0, fmt.Errorf("MemAvailable in /proc/meminfo: %w", err)
+		return 0, fmt.Errorf("%s in /proc/meminfo: %w", name, err)
 	}
 	return bytes << 10, nil
 }

@@ -19,10 +19,27 @@ type Result struct {
 	Files  int64  `json:"files,omitempty"`
 	Ours   Sample `json:"ours"`
 	Theirs Sample `json:"theirs"`
-	Ratios Ratios `json:"ratios"`
+	Ratios Ratios `json:"ratios"` // of each pair
+
+	OurRuns   Runs `json:"ourRuns"`
+	TheirRuns Runs `json:"theirRuns"`
 
 	Goal   Goal     `json:"goal,omitzero"`
 	Missed []string `json:"missed,omitempty"` // of the goals, with what came instead
+}
+
+// Runs are the times of all runs of one command, in their order and without the first, which
+// warms up.
+type Runs struct {
+	Wall []float64 `json:"wall"` // seconds
+	CPU  []float64 `json:"cpu"`  // seconds
+}
+
+func runsOf(samples []Sample) (all Runs) {
+	for _, s := range samples {
+		all.Wall, all.CPU = append(all.Wall, s.Wall.Seconds()), append(all.CPU, s.CPU.Seconds())
+	}
+	return all
 }
 
 // perGB is CPU time, in seconds for each GB.
@@ -102,6 +119,7 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 	for i := range results {
 		r := &results[i]
 		r.Ours, r.Theirs = median(all[0]), median(all[1+i])
+		r.OurRuns, r.TheirRuns = runsOf(all[0]), runsOf(all[1+i])
 		r.Missed = r.missed()
 	}
 	return results, nil

@@ -16,11 +16,12 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	Go     string `json:"go"`
 	Stager string `json:"stager"`
+	Memory int64  `json:"memory"` // bytes
 }
 
 // ThisMachine asks the kernel and the binary.
 func ThisMachine(stager string) Machine {
-	m := Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(), Stager: versionOf(stager, "version")}
+	m := Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(), Stager: VersionOf(stager)}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
 			line, _, _ := strings.Cut(rest, "\n")
@@ -30,8 +31,14 @@ func ThisMachine(stager string) Machine {
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(text))
 	}
+	if bytes, err := memoryOf("MemTotal:"); err == nil {
+		m.Memory = bytes
+	}
 	return m
 }
+
+// VersionOf is the version of a stager, or "unknown".
+func VersionOf(stager string) string { return versionOf(stager, "version") }
 
 // versionOf is the first line of what a command says of itself.
 func versionOf(command string, arg string) string {

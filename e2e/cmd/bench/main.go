@@ -1,21 +1,27 @@
 // Command bench measures stager beside other clients of the same servers, on this
 // machine alone, and prints a table in Markdown:
 //
-//	go run ./cmd/bench -only smb,nfs -pairs 9
+//	go run ./cmd/bench -only smb,nfs -pairs 9 -json A.json
 //
 // It starts the servers itself and installs what is missing for them; SMB and NFS need
 // root. Package e2e/bench tells how it measures. It ends with code 1 when a result is
 // not what was sent.
+//
+// With compare it prints what differs between two files that -json wrote:
+//
+//	go run ./cmd/bench compare A.json B.json
+//
+// It then ends with code 2 when it cannot read one of them, and else with 0.
 package main
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -28,26 +34,56 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == bench.MeasureFlag {
-		exit(bench.Measure(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == bench.ReaderFlag {
-		exit(bench.Reader(context.Background(), os.Args[2:]))
+	args := os.Args[1:]
+	switch {
+	case len(args) > 0 && args[0] == bench.MeasureFlag:
+		exit(bench.Measure(args[1:]), 1)
+	case len(args) > 0 && args[0] == bench.ReaderFlag:
+		exit(bench.Reader(context.Background(), args[1:]), 1)
+	case len(args) > 0 && args[0] == "compare":
+		exit(compare(os.Stdout, args[1:]), 2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	exit(run(ctx))
+	exit(run(ctx), 1)
 }
 
-func exit(err error) {
+// exit ends the process with a code if there is an error, and else with 0.
+func exit(err error, code int) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		os.Exit(code)
 	}
 	os.Exit(0)
 }
 
-func run(ctx context.Context) (err error) {
+// compare prints what differs between two files of results.
+func compare(to io.Writer, names []string) error {
+	if len(names) != 2 {
+		return errors.New("compare needs two files that bench -json wrote: bench compare A.json B.json")
+	}
+	a, err := bench.ReadReport(names[0])
+	if err != nil {
+		return err
+	}
+	b, err := bench.ReadReport(names[1])
+	if err != nil {
+		return err
+	}
+	bench.Compare(to, a, b)
+	return nil
+}
+
+// options are the flags.
+type options struct {
+	stager, other, only, row     string
+	pairs                        int
+	size, files, fileSize        int64
+	dir, to, disk, json, drawing string
+}
+
+// parse reads the flags, and returns the suites that they name.
+func (o *options) parse() (suites []bench.Suite, err error) {
 	var names, usual []string
 	for _, s := range bench.Suites {
 		names = append(names, s.Name)
@@ -55,85 +91,143 @@ func run(ctx context.Context) (err error) {
 			usual = append(usual, s.Name)
 		}
 	}
-	stager := flag.String("stager", "../bin/stager", "the binary to measure")
-	other := flag.String("beside", "", "another binary, such as that of an earlier version, to run copies with, too")
-	only := flag.String("only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
-	row := flag.String("row", "", "only rows with this in their first two columns")
-	pairs := flag.Int("pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
-	size := flag.Int64("size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
-	files := flag.Int64("files", 2000, "how many small files there are; rows with goals have 5 to 10 times as many")
-	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
-	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
-	to := flag.String("to", "", "where clients put what they get; else as -dir")
-	disk := flag.String("disk", "/var/tmp", "a directory on a disk, for rows that are of a disk")
-	out := flag.String("json", "", "a file for the figures as JSON")
-	chart := flag.String("svg", "", "a file for the wall times as a drawing")
+	flag.StringVar(&o.stager, "stager", "../bin/stager", "the binary to measure")
+	flag.StringVar(&o.other, "beside", "", "another binary, such as that of an earlier version, to run copies with, too")
+	flag.StringVar(&o.only, "only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
+	flag.StringVar(&o.row, "row", "", "only rows with this in their first two columns")
+	flag.IntVar(&o.pairs, "pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
+	flag.Int64Var(&o.size, "size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
+	flag.Int64Var(&o.files, "files", 2000, "how many small files there are; rows with goals have 5 to 10 times as many")
+	flag.Int64Var(&o.fileSize, "file-size", 50<<10, "of each small file, in bytes")
+	flag.StringVar(&o.dir, "dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
+	flag.StringVar(&o.to, "to", "", "where clients put what they get; else as -dir")
+	flag.StringVar(&o.disk, "disk", "/var/tmp", "a directory on a disk, for rows that are of a disk")
+	flag.StringVar(&o.json, "json", "", "a file for the results as JSON, one object a line, each written as soon as it is known")
+	flag.StringVar(&o.drawing, "svg", "", "a file for the wall times as a drawing")
 	flag.Parse()
-	var suites []bench.Suite
-	for _, name := range strings.Split(*only, ",") {
+	for _, name := range strings.Split(o.only, ",") {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return fmt.Errorf("there are no rows for %q, only for %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("there are no rows for %q, only for %s", name, strings.Join(names, ", "))
 		}
 		suites = append(suites, bench.Suites[i])
 	}
-	if *pairs < 1 || *size < 1 || *files < 1 || *fileSize < 1 {
-		return errors.New("-pairs, -size, -files and -file-size are at least 1")
+	if o.pairs < 1 || o.size < 1 || o.files < 1 || o.fileSize < 1 {
+		return nil, errors.New("-pairs, -size, -files and -file-size are at least 1")
 	}
-	lab := &bench.Lab{Log: os.Stderr, Disk: *disk}
-	if lab.Stager, err = filepath.Abs(*stager); err != nil {
-		return err
-	}
-	if *other != "" {
-		if lab.Other, err = filepath.Abs(*other); err != nil {
-			return err
+	return suites, nil
+}
+
+// lab makes the directories and the data. The caller calls remove, also after an error.
+func (o *options) lab() (lab *bench.Lab, remove func(), err error) {
+	lab = &bench.Lab{Log: os.Stderr, Disk: o.disk}
+	remove = func() {
+		for _, directory := range []string{lab.To, lab.Dir} {
+			if directory != "" {
+				os.RemoveAll(directory) //nolint:errcheck // the outcome is known
+			}
 		}
 	}
-	if lab.Dir, err = os.MkdirTemp(*dir, "stager-bench-"); err != nil {
-		return err
+	if lab.Stager, err = filepath.Abs(o.stager); err != nil {
+		return lab, remove, err
 	}
-	defer os.RemoveAll(lab.Dir)
-	if lab.To, err = os.MkdirTemp(cmp.Or(*to, *dir), "stager-bench-"); err != nil {
-		return err
+	if o.other != "" {
+		if lab.Other, err = filepath.Abs(o.other); err != nil {
+			return lab, remove, err
+		}
 	}
-	defer os.RemoveAll(lab.To)
+	if lab.Dir, err = os.MkdirTemp(o.dir, "stager-bench-"); err != nil {
+		return lab, remove, err
+	}
+	if lab.To, err = os.MkdirTemp(cmp.Or(o.to, o.dir), "stager-bench-"); err != nil {
+		return lab, remove, err
+	}
 	if err := errors.Join(os.Chmod(lab.Dir, 0o755), os.Setenv("TMPDIR", lab.Dir)); err != nil { // for the servers
+		return lab, remove, err
+	}
+	lab.Data, err = bench.MakeData(filepath.Join(lab.Dir, "data"), o.size, o.files, o.fileSize)
+	return lab, remove, err
+}
+
+// start is the first line of the results.
+func (o *options) start(lab *bench.Lab) *bench.Start {
+	s := &bench.Start{
+		Machine: bench.ThisMachine(lab.Stager), Date: time.Now().UTC().Truncate(time.Second), Pairs: o.pairs,
+		Only: o.only, Row: o.row, Size: o.size, Files: o.files, FileSize: o.fileSize,
+	}
+	if lab.Other != "" {
+		s.Beside = bench.VersionOf(lab.Other)
+	}
+	return s
+}
+
+func run(ctx context.Context) (err error) {
+	var o options
+	suites, err := o.parse()
+	if err != nil {
 		return err
 	}
-	if lab.Data, err = bench.MakeData(filepath.Join(lab.Dir, "data"), *size, *files, *fileSize); err != nil {
+	lines := io.Discard
+	if o.json != "" {
+		file, ferr := os.Create(o.json)
+		if ferr != nil {
+			return ferr
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		lines = file
+	}
+	lab, remove, err := o.lab()
+	defer remove()
+	if err != nil {
 		return err
 	}
-	report := struct {
-		Machine  bench.Machine   `json:"machine"`
-		Pairs    int             `json:"pairs"`
-		Results  []bench.Result  `json:"results"`
-		Listings []bench.Listing `json:"listings,omitempty"`
-		Notes    []string        `json:"notes"`
-	}{Machine: bench.ThisMachine(lab.Stager), Pairs: *pairs}
+	began := time.Now()
+	report, err := o.measure(ctx, lab, suites, lines)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "every result was equal to what was sent; %v in all\n", time.Since(began).Round(time.Second))
+	if o.drawing == "" {
+		return nil
+	}
+	var svg bytes.Buffer
+	if err := bench.Chart(&svg, report.Start.Machine, report.Results); err != nil {
+		return err
+	}
+	return os.WriteFile(o.drawing, svg.Bytes(), 0o644)
+}
+
+// measure runs the suites and prints the tables. It writes a line for each result as soon as
+// there is one.
+func (o *options) measure(ctx context.Context, lab *bench.Lab, suites []bench.Suite, lines io.Writer) (*bench.Report, error) {
+	report := new(bench.Report)
+	var failed error
+	add := func(e bench.Entry) {
+		report.Add(e)
+		failed = cmp.Or(failed, e.Write(lines))
+	}
+	add(bench.Entry{Start: o.start(lab)})
 	table := bench.Table{Out: os.Stdout}
 	if slices.ContainsFunc(suites, func(s bench.Suite) bool { return s.Start != nil }) {
-		table.Begin(report.Machine, *pairs)
+		table.Begin(report.Start.Machine, o.pairs)
 	} else {
-		table.Machine(report.Machine, *pairs)
+		table.Machine(report.Start.Machine, o.pairs)
 	}
-	start := time.Now()
 	for _, suite := range suites {
+		var note string
+		var err error
 		if suite.Listings != nil {
-			note, err := suite.Listings(ctx, lab, *pairs, *row, func(l bench.Listing) { report.Listings = append(report.Listings, l) })
-			if err != nil {
-				return err
-			}
-			report.Notes = append(report.Notes, suite.Name+": "+note)
-			continue
+			note, err = suite.Listings(ctx, lab, o.pairs, o.row, func(l bench.Listing) { add(bench.Entry{Listing: &l}) })
+		} else {
+			note, err = bench.Run(ctx, suite, lab, o.pairs, o.row, func(r bench.Result) {
+				table.Row(r)
+				add(bench.Entry{Result: &r})
+			})
 		}
-		note, err := bench.Run(ctx, suite, lab, *pairs, *row, func(r bench.Result) {
-			table.Row(r)
-			report.Results = append(report.Results, r)
-		})
 		if err != nil {
-			return err
+			return report, err
 		}
-		report.Notes = append(report.Notes, suite.Name+": "+note)
+		add(bench.Entry{Note: suite.Name + ": " + note})
 	}
 	table.Readings(report.Results)
 	table.Listings(report.Listings)
@@ -141,22 +235,5 @@ func run(ctx context.Context) (err error) {
 	for _, note := range report.Notes {
 		fmt.Println("-", note)
 	}
-	fmt.Fprintf(os.Stderr, "every result was equal to what was sent; %v in all\n", time.Since(start).Round(time.Second))
-	if *chart != "" {
-		var svg bytes.Buffer
-		if err := bench.Chart(&svg, report.Machine, report.Results); err != nil {
-			return err
-		}
-		if err := os.WriteFile(*chart, svg.Bytes(), 0o644); err != nil {
-			return err
-		}
-	}
-	if *out == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(report, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(*out, append(text, '\n'), 0o644)
+	return report, failed
 }
