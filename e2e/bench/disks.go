@@ -28,6 +28,9 @@ const atLeast = 0.95
 // ways and beside s5cmd. Devices are loop devices held at a rate by the control group
 // hierarchy blkio of version 1, and memory is limited by its hierarchy memory.
 func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
+	if lab.NoPeers {
+		return nil, "", nil, errors.New("another stager cannot take the place of the peers")
+	}
 	size := lab.Data.Size
 	client, s, end, err := startFileServer(ctx, lab, "disks", 3*size)
 	if err != nil {

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,8 +49,8 @@ func TestGoalMissedIsReported(t *testing.T) {
 	}
 }
 
-// The rows with goals are run as they are, on little data.
-func TestGoalRowsRun(t *testing.T) {
+// newLab is one for little data, with stager built. The test is skipped where s5cmd cannot be built.
+func newLab(t *testing.T) *Lab {
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each process that measures ends a second later
 	dir := t.TempDir()
 	lab := &Lab{Stager: filepath.Join(dir, "stager"), Dir: filepath.Join(dir, "lab"), Disk: filepath.Join(dir, "disk"), Log: os.Stderr}
@@ -66,21 +68,18 @@ func TestGoalRowsRun(t *testing.T) {
 	if err := build.Run(); err != nil {
 		t.Fatal(err)
 	}
+	return lab
+}
+
+// testRows runs the rows of a suite once, compares them and their goals with want, and looks for what is left.
+func testRows(t *testing.T, suite Suite, lab *Lab, want string) {
 	var got []string
-	note, err := Run(t.Context(), Suite{Name: "goals", Start: goals}, lab, 1, "", func(r Result) {
-		got = append(got, r.Store+": "+r.Work+": "+r.Goal.String())
+	note, err := Run(t.Context(), suite, lab, 1, "", func(r Result) {
+		got = append(got, strings.TrimSuffix(r.Store+": "+r.Work+": "+r.Peer+": "+r.Goal.String(), ": "))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `s3, quick, memory: get 4 MiB: ≥ 2.2×, ≤ 0.75 s/GB
-s3, quick, disk: get 4 MiB: ≥ 3.0×, ≤ 0.35 s/GB
-s3, quick, disk: get 64 × 64 KiB: ≥ 1.7×, ≤ 0.35 s/GB
-s3, quick, memory: get 20 × 50 KiB: ≥ 3.3×, ≤ 70 µs a file
-s3, quick, disk: get 20 × 50 KiB: ≥ 2.3×
-s3, quick, memory: put 2 MiB: ≥ 4.5×, ≤ 0.40 s/GB
-s3, quick, memory: put 10 × 20 KiB: ≥ 5.0×
-s3, quick, 20ms away: get 10 × 50 KiB: ≥ 2.0×`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("the rows are\n%s\nwant\n%s", text, want)
 	}
@@ -90,6 +89,95 @@ s3, quick, 20ms away: get 10 × 50 KiB: ≥ 2.0×`
 	for _, directory := range []string{lab.Dir, lab.Disk} {
 		if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
 			t.Errorf("%s still holds %v, %v", directory, left, err)
+		}
+	}
+}
+
+// The rows with goals are run as they are, on little data.
+func TestGoalRowsRun(t *testing.T) {
+	testRows(t, Suite{Name: "goals", Start: goals}, newLab(t), `s3, quick, memory: get 4 MiB: s5cmd: ≥ 2.2×, ≤ 0.75 s/GB
+s3, quick, disk: get 4 MiB: s5cmd: ≥ 3.0×, ≤ 0.35 s/GB
+s3, quick, disk: get 64 × 64 KiB: s5cmd: ≥ 1.7×, ≤ 0.35 s/GB
+s3, quick, memory: get 20 × 50 KiB: s5cmd: ≥ 3.3×, ≤ 70 µs a file
+s3, quick, disk: get 20 × 50 KiB: s5cmd: ≥ 2.3×
+s3, quick, memory: put 2 MiB: s5cmd: ≥ 4.5×, ≤ 0.40 s/GB
+s3, quick, memory: put 10 × 20 KiB: s5cmd: ≥ 5.0×
+s3, quick, 20ms away: get 10 × 50 KiB: s5cmd: ≥ 2.0×`)
+}
+
+func TestQuickRowsRun(t *testing.T) {
+	lab := newLab(t)
+	suite := Suites[slices.IndexFunc(Suites, func(s Suite) bool { return s.Name == "quick" })]
+	testRows(t, suite, lab, `s3, quick, memory: get 512 KiB: s5cmd
+s3, quick, memory: put 512 KiB: s5cmd
+s3, quick, disk: get 64 × 8 KiB: s5cmd
+s3, quick, memory: get 2 × 50 KiB: s5cmd
+s3, quick, memory: put 2 × 20 KiB: s5cmd`)
+
+	lab.Other = lab.Stager
+	testRows(t, Suite{Start: quick}, lab, `s3, quick, memory: get 512 KiB: s5cmd
+s3, quick, memory: get 512 KiB: the other stager
+s3, quick, memory: put 512 KiB: s5cmd
+s3, quick, memory: put 512 KiB: the other stager
+s3, quick, disk: get 64 × 8 KiB: s5cmd
+s3, quick, disk: get 64 × 8 KiB: the other stager
+s3, quick, memory: get 2 × 50 KiB: s5cmd
+s3, quick, memory: get 2 × 50 KiB: the other stager
+s3, quick, memory: put 2 × 20 KiB: s5cmd
+s3, quick, memory: put 2 × 20 KiB: the other stager`)
+
+	lab.NoPeers = true
+	testRows(t, Suite{Start: quick}, lab, `s3, quick, memory: get 512 KiB: the other stager
+s3, quick, memory: put 512 KiB: the other stager
+s3, quick, disk: get 64 × 8 KiB: the other stager
+s3, quick, memory: get 2 × 50 KiB: the other stager
+s3, quick, memory: put 2 × 20 KiB: the other stager`)
+}
+
+func TestDisksNeedPeers(t *testing.T) {
+	_, err := Run(t.Context(), Suite{Name: "disks", Start: disks}, &Lab{NoPeers: true}, 1, "", nil)
+	if want := "disks: another stager cannot take the place of the peers"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// The pairs of this row stay apart for ever.
+func TestPatienceOfSuiteReplacesTheUsualOne(t *testing.T) {
+	nothing := func(context.Context) error { return nil }
+	runs := 0
+	row := Row{Reset: nothing, Check: nothing, Bytes: 1, Ours: func() *exec.Cmd { return exec.Command("true") }} //nolint:noctx // measure runs it
+	row.Theirs = func() *exec.Cmd {
+		runs++
+		return exec.Command("sleep", []string{"0", "0.1"}[runs%2]) //nolint:noctx // measure runs it
+	}
+	start := func(context.Context, *Lab) ([]Row, string, func() error, error) {
+		return []Row{row}, "", func() error { return nil }, nil
+	}
+	if _, err := Run(t.Context(), Suite{Start: start, Patience: 1}, nil, 3, "", func(r Result) {
+		if len(r.Ratios) != 3 || len(r.OurRuns.Wall) != 3 || len(r.TheirRuns.CPU) != 3 {
+			t.Errorf("got %d pairs, %v and %v, want 3 runs of each", len(r.Ratios), r.OurRuns, r.TheirRuns)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		row  Row
+		want time.Duration
+	}{
+		{Row{}, patience},
+		{Row{Goal: Goal{Ratio: 1}}, goalPatience},
+		{Row{Goal: Goal{Ratio: 1}, Rivals: []Rival{{}}}, rivalPatience},
+	} {
+		if got := tt.row.usualPatience(); got != tt.want {
+			t.Errorf("%+v: got patience %v, want %v", tt.row, got, tt.want)
+		}
+	}
+	var usual, own strings.Builder
+	Table{Out: &usual}.Begin(Machine{}, 3)
+	Table{Out: &own, Patience: quickPatience}.Begin(Machine{}, 3)
+	for got, want := range map[string]string{usual.String(): "for up to 2m0s (5m0s where there is a goal) until", own.String(): "for up to 15s until"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table begins with %q, want %q in it", got, want)
 		}
 	}
 }

@@ -44,19 +44,9 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	}
 	end = append(end, delay.Close)
 
-	at := func(name, endpoint, to string) *site {
-		env := append(s.server.Env(), "AWS_ENDPOINT_URL="+endpoint)
-		s5cmd := copier(client, endpoint, env)
-		return &site{
-			lab: lab, name: name, url: "s3://bench/", env: env, to: to, peer: "s5cmd",
-			get:    func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
-			put:    func(from, to string) *exec.Cmd { return s5cmd(from+"/", "s3://bench/"+to+"/") },
-			remove: func(directory string) error { s.server.Drop(directory + "/"); return nil },
-		}
-	}
-	memory := at("s3, quick, memory", s.server.Endpoint, lab.Dir)
-	onDisk := at("s3, quick, disk", s.server.Endpoint, disk.path)
-	far := at(fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
+	memory := s.site(lab, client, "s3, quick, memory", s.server.Endpoint, lab.Dir)
+	onDisk := s.site(lab, client, "s3, quick, disk", s.server.Endpoint, disk.path)
+	far := s.site(lab, client, fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),
 		s.row(onDisk.reading, large, Goal{Ratio: 3, PerGB: 0.35}),
@@ -77,10 +67,12 @@ type fixture struct {
 }
 
 // startFileServer starts the server of a suite and keeps so many bytes of memory for the suite.
-// client is the path of s5cmd. On success the caller calls end.all.
+// client is the path of s5cmd, or "" with Lab.NoPeers. On success the caller calls end.all.
 func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
-	if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
-		return "", nil, nil, err
+	if !lab.NoPeers {
+		if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
+			return "", nil, nil, err
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -104,6 +96,18 @@ func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) 
 	return client, s, end, nil
 }
 
+// site is what the server has below an endpoint, beside s5cmd. What is got comes to stand in to.
+func (s *fixture) site(lab *Lab, client, name, endpoint, to string) *site {
+	env := append(s.server.Env(), "AWS_ENDPOINT_URL="+endpoint)
+	s5cmd := copier(client, endpoint, env)
+	return &site{
+		lab: lab, name: name, url: "s3://bench/", env: env, to: to, peer: "s5cmd",
+		get:    func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
+		put:    func(from, to string) *exec.Cmd { return s5cmd(from+"/", "s3://bench/"+to+"/") },
+		remove: func(directory string) error { s.server.Drop(directory + "/"); return nil },
+	}
+}
+
 // row is one that moves data of a kind, which are there when it begins.
 func (s *fixture) row(move func(set) Row, kind Data, goal Goal) Row {
 	moved := kind.in(s.dir).one()
@@ -111,7 +115,9 @@ func (s *fixture) row(move func(set) Row, kind Data, goal Goal) Row {
 		moved = kind.in(s.dir).many()
 	}
 	row := move(moved)
-	row.Goal = goal
+	if row.Peer != otherStager { // beside which there is no goal
+		row.Goal = goal
+	}
 	reset := row.Reset
 	row.Reset = func(ctx context.Context) error {
 		if err := s.hold(kind); err != nil {

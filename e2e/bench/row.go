@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os/exec"
+	"time"
 )
 
 // Row is one line of the table.
@@ -40,6 +41,8 @@ type Rival struct {
 type Suite struct {
 	Name  string // that of the protocol
 	Named bool   // it runs only when it is named: it needs room for a dozen times Data.Size, or its pairs differ much
+	// Patience is how long a row is run until its ratio is sure; 0 stands for minutes.
+	Patience time.Duration
 	// Start starts the server and gives the rows, which end with ctx, and a note on them
 	// for people; stop ends the server.
 	Start func(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error)
@@ -57,6 +60,8 @@ type Lab struct {
 	Disk   string    // a directory that is not in memory, for rows that are of a disk
 	Data   Data      // what is moved
 	Log    io.Writer // progress, for people
+
+	NoPeers bool // Other takes the place of the other clients
 
 	runs int // that wrote
 }

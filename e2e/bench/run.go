@@ -58,7 +58,7 @@ func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tel
 		if !strings.Contains(row.Store+" "+row.Work, only) {
 			continue
 		}
-		results, err := row.run(ctx, pairs)
+		results, err := row.run(ctx, pairs, suite.Patience)
 		if err != nil {
 			return note, fmt.Errorf("%s, %s: %w", row.Store, row.Work, err)
 		}
@@ -70,8 +70,8 @@ func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tel
 }
 
 // run returns a result for each peer. One run of stager is compared with one of each, in an order that
-// rotates.
-func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
+// rotates, until all ratios are sure or the time may has passed; 0 stands for the usual time.
+func (row Row) run(ctx context.Context, pairs int, may time.Duration) ([]Result, error) {
 	rivals := append([]Rival{{row.Peer, row.Theirs, row.Goal}}, row.Rivals...)
 	runs := []Command{row.Ours}
 	for _, rival := range rivals {
@@ -92,16 +92,10 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 	if _, err := turn(0); err != nil {
 		return nil, err
 	}
-	may := patience
-	if len(row.Rivals) > 0 {
-		may = rivalPatience
-	}
+	may = cmp.Or(may, row.usualPatience())
 	results := make([]Result, len(rivals))
 	for i, rival := range rivals {
 		results[i] = Result{Store: row.Store, Work: row.Work, Peer: rival.Peer, Bytes: row.Bytes, Files: row.Files, Goal: rival.Goal}
-		if rival.Goal != (Goal{}) && len(row.Rivals) == 0 {
-			may = goalPatience
-		}
 	}
 	all := make([][]Sample, len(runs))
 	for start := time.Now(); slices.ContainsFunc(results, func(r Result) bool { return !r.Ratios.enough(pairs, time.Since(start), may) }); {
@@ -123,6 +117,17 @@ func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
 		r.Missed = r.missed()
 	}
 	return results, nil
+}
+
+// usualPatience is how long a row is run, if its suite does not say.
+func (row Row) usualPatience() time.Duration {
+	switch {
+	case len(row.Rivals) > 0:
+		return rivalPatience
+	case row.Goal != Goal{}:
+		return goalPatience
+	}
+	return patience
 }
 
 // time is what the ratio is of, in seconds: of trainers with Loop it is that of their loop.

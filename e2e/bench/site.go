@@ -39,11 +39,21 @@ func (s *site) by(stager string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// beside is a row with the other stager as a rival, if there is one.
+// otherStager is the peer that is Lab.Other.
+const otherStager = "the other stager"
+
+// beside is a row with the other stager as a rival, if there is one, or as the only peer with
+// Lab.NoPeers.
 func (s *site) beside(row Row, args func() []string) Row {
 	row.Ours = func() *exec.Cmd { return s.stager(args()...) }
-	if s.lab.Other != "" {
-		row.Rivals = []Rival{{Peer: "the other stager", Command: func() *exec.Cmd { return s.by(s.lab.Other, args()...) }}}
+	if s.lab.Other == "" {
+		return row
+	}
+	other := Rival{Peer: otherStager, Command: func() *exec.Cmd { return s.by(s.lab.Other, args()...) }}
+	if s.lab.NoPeers {
+		row.Peer, row.Theirs = other.Peer, other.Command
+	} else {
+		row.Rivals = []Rival{other}
 	}
 	return row
 }

@@ -18,6 +18,7 @@ import (
 // Suites are all there are, in the order of the table.
 var Suites = []Suite{
 	{Name: "goals", Start: goals},
+	{Name: "quick", Start: quick, Named: true, Patience: quickPatience},
 	{Name: "disks", Start: disks, Named: true},
 	{Name: "smb", Start: smb},
 	{Name: "nfs", Start: nfs},

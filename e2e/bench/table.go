@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // Machine describes where and with what the figures came to be.
@@ -51,11 +52,18 @@ func versionOf(command string, arg string) string {
 }
 
 // Table writes results as they come, in Markdown.
-type Table struct{ Out io.Writer }
+type Table struct {
+	Out      io.Writer
+	Patience time.Duration // of all rows; 0: as it is without
+}
 
 // Begin writes what stands above the rows.
 func (t Table) Begin(m Machine, pairs int) {
-	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of at least %d pairs run in turn, and of more for up to %v (%v where there is a goal) until the standard error of the ratio, which is the median of the pairs', is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, patience, goalPatience, 100*sure, mostMemory/1_000_000)
+	most := fmt.Sprintf("%v (%v where there is a goal)", patience, goalPatience)
+	if t.Patience > 0 {
+		most = t.Patience.String()
+	}
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of at least %d pairs run in turn, and of more for up to %s until the standard error of the ratio, which is the median of the pairs', is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, most, 100*sure, mostMemory/1_000_000)
 	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | ± % | pairs | CPU s/GB | peer's | RSS MB | peer's | goal |")
 	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
 }

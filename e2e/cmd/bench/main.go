@@ -78,6 +78,8 @@ func compare(to io.Writer, names []string) error {
 type options struct {
 	stager, other, only, row     string
 	pairs                        int
+	patience                     time.Duration
+	peers                        bool
 	size, files, fileSize        int64
 	dir, to, disk, json, drawing string
 }
@@ -93,9 +95,11 @@ func (o *options) parse() (suites []bench.Suite, err error) {
 	}
 	flag.StringVar(&o.stager, "stager", "../bin/stager", "the binary to measure")
 	flag.StringVar(&o.other, "beside", "", "another binary, such as that of an earlier version, to run copies with, too")
+	flag.BoolVar(&o.peers, "peers", true, "run the other clients; without them, copies are only run beside that other binary")
 	flag.StringVar(&o.only, "only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	flag.StringVar(&o.row, "row", "", "only rows with this in their first two columns")
 	flag.IntVar(&o.pairs, "pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
+	flag.DurationVar(&o.patience, "patience", 0, "how long a row is run until its ratio is sure; by default minutes, and seconds in quick")
 	flag.Int64Var(&o.size, "size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
 	flag.Int64Var(&o.files, "files", 2000, "how many small files there are; rows with goals have 5 to 10 times as many")
 	flag.Int64Var(&o.fileSize, "file-size", 50<<10, "of each small file, in bytes")
@@ -110,17 +114,22 @@ func (o *options) parse() (suites []bench.Suite, err error) {
 		if i < 0 {
 			return nil, fmt.Errorf("there are no rows for %q, only for %s", name, strings.Join(names, ", "))
 		}
-		suites = append(suites, bench.Suites[i])
+		suite := bench.Suites[i]
+		suite.Patience = cmp.Or(o.patience, suite.Patience)
+		suites = append(suites, suite)
 	}
 	if o.pairs < 1 || o.size < 1 || o.files < 1 || o.fileSize < 1 {
 		return nil, errors.New("-pairs, -size, -files and -file-size are at least 1")
+	}
+	if !o.peers && o.other == "" {
+		return nil, errors.New("-peers=false needs -beside, or there is nothing to compare with")
 	}
 	return suites, nil
 }
 
 // lab makes the directories and the data. The caller calls remove, also after an error.
 func (o *options) lab() (lab *bench.Lab, remove func(), err error) {
-	lab = &bench.Lab{Log: os.Stderr, Disk: o.disk}
+	lab = &bench.Lab{Log: os.Stderr, Disk: o.disk, NoPeers: !o.peers}
 	remove = func() {
 		for _, directory := range []string{lab.To, lab.Dir} {
 			if directory != "" {
@@ -207,7 +216,10 @@ func (o *options) measure(ctx context.Context, lab *bench.Lab, suites []bench.Su
 		failed = cmp.Or(failed, e.Write(lines))
 	}
 	add(bench.Entry{Start: o.start(lab)})
-	table := bench.Table{Out: os.Stdout}
+	table := bench.Table{Out: os.Stdout, Patience: o.patience}
+	if len(suites) == 1 {
+		table.Patience = suites[0].Patience
+	}
 	if slices.ContainsFunc(suites, func(s bench.Suite) bool { return s.Start != nil }) {
 		table.Begin(report.Start.Machine, o.pairs)
 	} else {
