@@ -77,7 +77,7 @@ bench: build ## measure stager beside other clients of the same servers, in one 
 	@echo 'there is for them. BENCH="-only goals -disk DIR -pairs 9" chooses; "-size 134217728 -files 200" takes an eighth of the room.'
 	@echo 'BENCH="-only listings -pairs 1" measures windows over 1, 5 and 10 million objects without data: -row 1,000,000 chooses.'
 	@echo 'BENCH="-only quick" takes less than three minutes. BENCH="-json /tmp/A.json" keeps the results, and "go run -C e2e ./cmd/bench compare /tmp/A.json /tmp/B.json" compares two such files.'
-	go run -C e2e ./cmd/bench -json ../bin/bench.json -svg ../bin/bench.svg $(BENCH)
+	go run -C e2e ./cmd/bench -json ../bin/bench.json -svg ../bin/bench.svg -html ../bin/bench.html $(BENCH)
 
 # How long it runs.
 SOAK ?= 30m

@@ -33,29 +33,22 @@ func Lines(to io.Writer, title string, lines []Line) error {
 	}
 	longest, highest = max(longest, 1), max(highest, 1e-9)*1.05
 	const width, height = linesLeft + linesWidth + linesRight, linesTop + linesHeight + linesBottom
-	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintln(&out, `<rect width="100%" height="100%" fill="white"/>`)
-	text := func(x, y int, anchor, words, color string) {
-		fmt.Fprintf(&out, `<text x="%d" y="%d" text-anchor="%s" fill="%s">%s</text>`+"\n", x, y, anchor, color, escaped(words))
-	}
-	text(8, 20, "start", title, "black")
+	d := newDrawing(width, height)
+	d.text(8, 20, "start", "black", title)
 	for i := range 5 {
 		y := linesTop + linesHeight*(4-i)/4
-		fmt.Fprintf(&out, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#dddddd"/>`+"\n", linesLeft, y, linesLeft+linesWidth, y)
-		text(linesLeft-6, y+4, "end", fmt.Sprintf("%.3g", highest*float64(i)/4), "black")
-		text(linesLeft+linesWidth*i/4, height-10, "middle", fmt.Sprintf("%.3g min", longest/60*float64(i)/4), "black")
+		d.add(`<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#dddddd"/>`, linesLeft, y, linesLeft+linesWidth, y)
+		d.text(linesLeft-6, y+4, "end", "black", fmt.Sprintf("%.3g", highest*float64(i)/4))
+		d.text(linesLeft+linesWidth*i/4, height-10, "middle", "black", fmt.Sprintf("%.3g min", longest/60*float64(i)/4))
 	}
 	for n, l := range lines {
 		color := lineColors[n%len(lineColors)]
-		fmt.Fprintf(&out, `<polyline fill="none" stroke="%s" stroke-width="1" points="`, color)
+		var points strings.Builder
 		for i, v := range l.Values {
-			fmt.Fprintf(&out, "%.1f,%.1f ", linesLeft+linesWidth*l.Seconds[i]/longest, linesTop+linesHeight*(1-v/highest))
+			fmt.Fprintf(&points, "%.1f,%.1f ", linesLeft+linesWidth*l.Seconds[i]/longest, linesTop+linesHeight*(1-v/highest))
 		}
-		fmt.Fprintln(&out, `"/>`)
-		text(linesLeft+linesWidth+8, linesTop+14+16*n, "start", l.Name, color)
+		d.add(`<polyline fill="none" stroke="%s" stroke-width="1" points="%s"/>`, color, points.String())
+		d.text(linesLeft+linesWidth+8, linesTop+14+16*n, "start", color, l.Name)
 	}
-	fmt.Fprintln(&out, "</svg>")
-	_, err := io.WriteString(to, out.String())
-	return err
+	return d.writeTo(to)
 }

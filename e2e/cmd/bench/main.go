@@ -76,12 +76,13 @@ func compare(to io.Writer, names []string) error {
 
 // options are the flags.
 type options struct {
-	stager, other, only, row     string
-	pairs                        int
-	patience                     time.Duration
-	peers                        bool
-	size, files, fileSize        int64
-	dir, to, disk, json, drawing string
+	stager, other, only, row string
+	pairs                    int
+	patience                 time.Duration
+	peers                    bool
+	size, files, fileSize    int64
+	dir, to, disk            string
+	json, drawing, page      string
 }
 
 // parse reads the flags, and returns the suites that they name.
@@ -108,6 +109,7 @@ func (o *options) parse() (suites []bench.Suite, err error) {
 	flag.StringVar(&o.disk, "disk", "/var/tmp", "a directory on a disk, for rows that are of a disk")
 	flag.StringVar(&o.json, "json", "", "a file for the results as JSON, one object a line, each written as soon as it is known")
 	flag.StringVar(&o.drawing, "svg", "", "a file for the wall times as a drawing")
+	flag.StringVar(&o.page, "html", "", "a file for a page with all of it, and with each run as a dot")
 	flag.Parse()
 	for _, name := range strings.Split(o.only, ",") {
 		i := slices.Index(names, name)
@@ -196,14 +198,21 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "every result was equal to what was sent; %v in all\n", time.Since(began).Round(time.Second))
-	if o.drawing == "" {
+	return errors.Join(
+		write(o.drawing, func(to io.Writer) error { return bench.Chart(to, report.Start.Machine, report.Results) }),
+		write(o.page, report.HTML))
+}
+
+// write writes a file, if it has a name.
+func write(name string, content func(io.Writer) error) error {
+	if name == "" {
 		return nil
 	}
-	var svg bytes.Buffer
-	if err := bench.Chart(&svg, report.Start.Machine, report.Results); err != nil {
+	var text bytes.Buffer
+	if err := content(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(o.drawing, svg.Bytes(), 0o644)
+	return os.WriteFile(name, text.Bytes(), 0o644)
 }
 
 // measure runs the suites and prints the tables. It writes a line for each result as soon as
