@@ -8,14 +8,15 @@ import (
 // Buffers between the network and the file. They are page-aligned. Writes of whole buffers start at
 // multiples of the buffer size if the range does, so direct I/O needs no extra copy.
 const (
-	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for ranges up to this size, and for all when the limit exceeds boundStart
-	tinyBuffer  = 16 << 10 // for short ranges with hundreds of requests
-	few         = 64       // fewer requests than this count as few
-	pageSize    = 4 << 10
+	largeBuffer  = 512 << 10
+	mediumBuffer = 256 << 10 // for more requests than minConcurrency: these take as much as that many large ones
+	smallBuffer  = 64 << 10  // for ranges up to this size, and for all when the limit exceeds boundStart
+	tinyBuffer   = 16 << 10  // for short ranges with hundreds of requests
+	few          = 64        // fewer requests than this count as few
+	pageSize     = 4 << 10
 )
 
-var largeBuffers, smallBuffers, tinyBuffers = bufferPool(largeBuffer), bufferPool(smallBuffer), bufferPool(tinyBuffer)
+var largeBuffers, mediumBuffers, smallBuffers, tinyBuffers = bufferPool(largeBuffer), bufferPool(mediumBuffer), bufferPool(smallBuffer), bufferPool(tinyBuffer)
 
 func bufferPool(size int) *sync.Pool {
 	return &sync.Pool{New: func() any {
@@ -29,8 +30,10 @@ func bufferPool(size int) *sync.Pool {
 // buffersFor returns the pool for a range of n bytes while up to others requests are in flight.
 func buffersFor(n int64, others int) *sync.Pool {
 	switch {
-	case others <= boundStart && n > smallBuffer:
+	case others <= minConcurrency && n > smallBuffer:
 		return largeBuffers
+	case others <= boundStart && n > smallBuffer:
+		return mediumBuffers
 	case others > few && n <= smallBuffer:
 		return tinyBuffers
 	}
