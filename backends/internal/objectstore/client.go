@@ -66,6 +66,10 @@ func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 			g.tls = of.Clone()
 		}
 		g.tls.ServerName = base.Hostname()
+		g.tls.DynamicRecordSizingDisabled = true // else the first records of a connection have 1.4 KB
+		g.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		g.tls.DynamicRecordSizingDisabled = true // else the first records of a connection have 1.4 KB
+		g.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 		if port == "" {
 			port = "443"
 		}

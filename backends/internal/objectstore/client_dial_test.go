@@ -60,6 +60,28 @@ func TestSchemes(t *testing.T) {
 	}
 }
 
+// With hundreds of connections to a store, full handshakes take as much CPU time as a gigabyte.
+func TestLaterConnectionsResumeTheSession(t *testing.T) {
+	resumed := make(chan bool, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { resumed <- r.TLS.DidResume }))
+	defer server.Close()
+	transport, err := NewTransport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+	g := newClient(t, server.URL, transport)
+	for i, want := range []bool{false, true, true} {
+		if status, _, err := get(t.Context(), g, "GET", server.URL+"/key"); status != http.StatusOK || err != nil {
+			t.Fatalf("GET: %d, %v", status, err)
+		}
+		if got := <-resumed; got != want {
+			t.Errorf("connection %d resumed a session: %v, want %v", i, got, want)
+		}
+		g.CloseIdleConnections()
+	}
+}
+
 func TestHandshakeTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, s := scripted(t, pairOfPipes, func(p *peer) { drain(p) })
