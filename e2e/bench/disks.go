@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // What the rows of the suite "disks" differ in: the file system, the rate of the device in
@@ -32,7 +34,7 @@ func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 		return nil, "", nil, errors.New("another stager cannot take the place of the peers")
 	}
 	size := lab.Data.Size
-	client, s, end, err := startFileServer(ctx, lab, "disks", 3*size)
+	client, s, end, err := startFileServer(ctx, lab, "disks", servers.StartQuick, 3*size)
 	if err != nil {
 		return nil, "", nil, err
 	}

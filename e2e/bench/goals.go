@@ -23,7 +23,7 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: 4 * size}
 	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	client, s, end, err := startFileServer(ctx, lab, "goals", 2*large.Size+size) // for what is there and what comes
+	client, s, end, err := startFileServer(ctx, lab, "goals", servers.StartQuick, 2*large.Size+size) // for what is there and what comes
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -49,14 +49,31 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	far := s.site(lab, client, fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),
-		s.row(onDisk.reading, large, Goal{Ratio: 3, PerGB: 0.35}),
-		s.row(onDisk.reading, Data{Files: 64, FileSize: size / 16}, Goal{Ratio: 1.7, PerGB: 0.35}),
-		s.row(memory.reading, small, Goal{Ratio: 3.3, PerFile: 70 * time.Microsecond}),
+		s.row(onDisk.reading, large, Goal{Ratio: 2.6, PerGB: 0.35}),
+		s.row(onDisk.reading, Data{Files: 64, FileSize: size / 16}, Goal{Ratio: 1.8, PerGB: 0.35}),
+		s.row(memory.reading, small, Goal{Ratio: 3, PerFile: 70 * time.Microsecond}),
 		s.row(onDisk.reading, small, Goal{Ratio: 2.3}),
-		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 4.5, PerGB: 0.4}),
+		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 5, PerGB: 0.4}),
 		s.row(memory.writing, Data{Files: 5 * files, FileSize: 20 << 10}, Goal{Ratio: 5}),
-		s.row(far.reading, Data{Files: 5 * files, FileSize: 50 << 10}, Goal{Ratio: 2}),
+		s.row(far.reading, Data{Files: 5 * files, FileSize: 50 << 10}, Goal{Ratio: 3}),
 	}, note, end.all, nil
+}
+
+// secure are the rows that have goals over HTTPS.
+func secure(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
+	size, files := lab.Data.Size, lab.Data.Files
+	large := Data{Size: 4 * size}
+	small := Data{Files: 10 * files, FileSize: 50 << 10}
+	client, s, end, err := startFileServer(ctx, lab, "https", servers.StartQuickTLS, 2*large.Size+size)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	memory := s.site(lab, client, "s3, quick, https", s.server.Endpoint, lab.Dir)
+	return []Row{
+		s.row(memory.reading, large, Goal{Ratio: 1.6, PerGB: 0.8}),
+		s.row(memory.reading, small, Goal{Ratio: 7.6, PerGB: 3}),
+		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 3.5, PerGB: 0.8}),
+	}, "a server of files with TLS, small ones from memory, in the process that measures; s5cmd 2.3.0", end.all, nil
 }
 
 // fixture is a server with one kind of data at a time.
@@ -68,7 +85,7 @@ type fixture struct {
 
 // startFileServer starts the server of a suite and keeps so many bytes of memory for the suite.
 // client is the path of s5cmd, or "" with Lab.NoPeers. On success the caller calls end.all.
-func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *fixture, end stops, err error) {
+func startFileServer(ctx context.Context, lab *Lab, suite string, start func(dir, bucket string) (*servers.Quick, error), memory int64) (client string, s *fixture, end stops, err error) {
 	if !lab.NoPeers {
 		if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
 			return "", nil, nil, err
@@ -89,7 +106,7 @@ func startFileServer(ctx context.Context, lab *Lab, suite string, memory int64) 
 		return "", nil, end, err
 	}
 	end = append(end, func() error { return os.RemoveAll(s.dir) })
-	if s.server, err = servers.StartQuick(s.dir, "bench"); err != nil {
+	if s.server, err = start(s.dir, "bench"); err != nil {
 		return "", nil, end, err
 	}
 	end = append(end, s.server.Close)

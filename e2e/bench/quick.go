@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // quickPatience keeps all rows of quick within three minutes.
@@ -14,7 +16,7 @@ const quickPatience = 15 * time.Second
 func quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: size / 2}
-	client, s, end, err := startFileServer(ctx, lab, "quick", 3*large.Size) // for what is there, what comes, and the rest
+	client, s, end, err := startFileServer(ctx, lab, "quick", servers.StartQuick, 3*large.Size) // for what is there, what comes, and the rest
 	if err != nil {
 		return nil, "", nil, err
 	}

@@ -50,8 +50,10 @@ func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 	}
 	near := t
 	near.env = server.Env()
+	quick := near.overhead("window, any bandwidth")
+	quick.Goal = Goal{Ratio: 0.95}
 	rows = []Row{
-		t.overhead(fmt.Sprintf("window, %d MB/s", narrow/1_000_000)), near.overhead("window, any bandwidth"),
+		t.overhead(fmt.Sprintf("window, %d MB/s", narrow/1_000_000)), quick,
 		t.row("window, a fifth more than is taken", "WebDataset, its cache", t.webdataset),
 		t.row("window, a fifth more than is taken", "MosaicML Streaming", t.mosaic),
 		t.row("window, and files that are there", "WebDataset, local files", t.local),

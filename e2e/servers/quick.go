@@ -2,6 +2,7 @@ package servers
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/xml"
@@ -34,7 +35,9 @@ var tableNVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 // any signature and any checksum, and has connections of its own (quickconn.go).
 type Quick struct {
 	Endpoint string // its URL
+	CAFile   string // of who vouches for it, if it has TLS
 
+	temp     *temp // nil without TLS
 	dir      string
 	bucket   string
 	listener net.Listener
@@ -72,14 +75,42 @@ type quickPiece struct {
 
 // StartQuick serves what is below dir now, and what is written after.
 func StartQuick(dir, bucket string) (*Quick, error) {
-	return startQuick(dir, bucket, func() time.Duration { return 0 })
+	return startQuick(dir, bucket, nil, notLate)
 }
+
+// StartQuickTLS is StartQuick with TLS.
+func StartQuickTLS(dir, bucket string) (q *Quick, err error) {
+	made, err := makeTemp("quick")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, made.remove())
+		}
+	}()
+	ca, cert, key, err := certificate(made.path)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	if q, err = startQuick(dir, bucket, &tls.Config{Certificates: []tls.Certificate{pair}}, notLate); err != nil {
+		return nil, err
+	}
+	q.CAFile, q.temp = ca, made
+	return q, nil
+}
+
+func notLate() time.Duration { return 0 }
 
 // StartLate is StartQuick, but of the answers with objects one of so many is late, as if
 // one of many servers behind one name were busy.
 func StartLate(dir, bucket string, oneOf int64, by time.Duration) (*Quick, error) {
 	var answers atomic.Int64
-	return startQuick(dir, bucket, func() time.Duration {
+	return startQuick(dir, bucket, nil, func() time.Duration {
 		if answers.Add(1)%oneOf == 0 {
 			return by
 		}
@@ -87,7 +118,8 @@ func StartLate(dir, bucket string, oneOf int64, by time.Duration) (*Quick, error
 	})
 }
 
-func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
+// startQuick has TLS if secure is not nil.
+func startQuick(dir, bucket string, secure *tls.Config, late func() time.Duration) (*Quick, error) {
 	q := &Quick{dir: dir, bucket: bucket, late: late, conns: make(map[net.Conn]bool), files: make(map[string]quickFile), uploads: make(map[string]*quickUpload)}
 	if err := q.Find(); err != nil {
 		return nil, err
@@ -97,13 +129,21 @@ func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
 		return nil, err
 	}
 	q.Endpoint = "http://" + q.listener.Addr().String()
+	if secure != nil {
+		q.Endpoint = "https://" + q.listener.Addr().String()
+		q.listener = tls.NewListener(q.listener, secure)
+	}
 	go q.accept()
 	return q, nil
 }
 
 // Env is how clients find it.
 func (q *Quick) Env() []string {
-	return []string{"AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + q.Endpoint}
+	env := []string{"AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + q.Endpoint}
+	if q.CAFile != "" {
+		env = append(env, "AWS_CA_BUNDLE="+q.CAFile)
+	}
+	return env
 }
 
 // Close ends it, and its connections.
@@ -115,7 +155,7 @@ func (q *Quick) Close() error {
 		conn.Close() //nolint:errcheck // the client sees that it is over
 	}
 	q.mu.Unlock()
-	return err
+	return errors.Join(err, q.temp.remove())
 }
 
 // Find serves what is below its directory now, in place of all that there was.

@@ -3,6 +3,8 @@ package servers
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +18,11 @@ import (
 // A client says many things over one connection, and each answer ends where it must.
 func TestQuickAnswersOneAfterTheOther(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
+	t.Run("http", func(t *testing.T) { quickConverses(t, StartQuick) })
+	t.Run("https", func(t *testing.T) { quickConverses(t, StartQuickTLS) })
+}
+
+func quickConverses(t *testing.T, start func(dir, bucket string) (*Quick, error)) {
 	dir := t.TempDir()
 	large := strings.Repeat("0123456789abcdef", keepUpTo/16+1) // is not kept
 	for name, text := range map[string]string{"small": "0123456789", "large": large, "empty": ""} {
@@ -23,7 +30,7 @@ func TestQuickAnswersOneAfterTheOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q, err := StartQuick(dir, "b")
+	q, err := start(dir, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +40,7 @@ func TestQuickAnswersOneAfterTheOther(t *testing.T) {
 		}
 	}()
 	etag, mark := q.files["small"].etag, quickMark+": it\r\n"
-	conn, err := net.Dial("tcp", strings.TrimPrefix(q.Endpoint, "http://"))
+	conn, err := dialQuick(q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +111,20 @@ func TestQuickAnswersOneAfterTheOther(t *testing.T) {
 	if rest, err := io.ReadAll(in); err != nil || !bytes.HasSuffix(rest, []byte("\r\n\r\n0123456789")) {
 		t.Errorf("with Connection: close comes %.200q, %v, want the file and the end", rest, err)
 	}
+}
+
+func dialQuick(q *Quick) (net.Conn, error) {
+	scheme, address, _ := strings.Cut(q.Endpoint, "://")
+	if scheme == "http" {
+		return net.Dial("tcp", address)
+	}
+	authority, err := os.ReadFile(q.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority)
+	return tls.Dial("tcp", address, &tls.Config{RootCAs: trusted})
 }
 
 // Who waits to be asked for a body and is refused keeps it.

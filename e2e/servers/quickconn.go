@@ -2,6 +2,8 @@ package servers
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/tls"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -31,12 +33,12 @@ func (q *Quick) accept() {
 			conn.Close() //nolint:errcheck // the client sees that it is over
 			return
 		}
-		go q.converse(conn.(*net.TCPConn))
+		go q.converse(conn)
 	}
 }
 
 // converse answers the requests of a connection, one after the other.
-func (q *Quick) converse(conn *net.TCPConn) {
+func (q *Quick) converse(conn net.Conn) {
 	defer func() {
 		conn.Close() //nolint:errcheck // nothing is expected of it
 		q.mu.Lock()
@@ -67,7 +69,7 @@ func (q *Quick) converse(conn *net.TCPConn) {
 type quickBody struct {
 	io.ReadCloser
 
-	conn  *net.TCPConn
+	conn  net.Conn
 	waits bool
 }
 
@@ -108,7 +110,7 @@ func (a *quickAnswer) refuse(status int, code string) {
 }
 
 // send sends it, without its body in answer to HEAD.
-func (a *quickAnswer) send(conn *net.TCPConn, all bool) error {
+func (a *quickAnswer) send(conn net.Conn, all bool) error {
 	out := make([]byte, 0, 512)
 	out = strconv.AppendInt(append(out, "HTTP/1.1 "...), int64(a.status), 10)
 	out = append(append(out, ' '), http.StatusText(a.status)...)
@@ -129,7 +131,7 @@ func (a *quickAnswer) send(conn *net.TCPConn, all bool) error {
 			case p.kept != nil:
 				parts = append(parts, p.kept[from:to])
 			default:
-				if _, err := parts.WriteTo(conn); err != nil { // which leaves none of them
+				if err := sendParts(conn, &parts); err != nil {
 					return err
 				}
 				if err := p.send(conn, from, to); err != nil {
@@ -138,17 +140,33 @@ func (a *quickAnswer) send(conn *net.TCPConn, all bool) error {
 			}
 		}
 	}
+	return sendParts(conn, &parts)
+}
+
+// sendParts sends all parts, of which none is left, at once. A TLS connection takes them as one, since each
+// would be a record of its own.
+func sendParts(conn net.Conn, parts *net.Buffers) error {
+	if _, ok := conn.(*tls.Conn); ok {
+		*parts = net.Buffers{bytes.Join(*parts, nil)}
+	}
 	_, err := parts.WriteTo(conn)
 	return err
 }
 
-func (p quickPiece) send(conn *net.TCPConn, from, to int64) error {
+// tlsChunk is what is encrypted at once of a file.
+const tlsChunk = 256 << 10
+
+func (p quickPiece) send(conn net.Conn, from, to int64) error {
 	f, err := os.Open(p.path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	if _, ok := conn.(*tls.Conn); ok {
+		_, err = io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{io.LimitReader(f, to-from)}, make([]byte, tlsChunk))
 		return err
 	}
 	_, err = io.CopyN(conn, f, to-from)
