@@ -31,7 +31,7 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	}
 	remove := func() error { return os.RemoveAll(path) }
 	if discards(ctx, path) {
-		own, err := mountFile(ctx, path, "ext4", bytes+bytes/8)
+		own, err := mountFile(ctx, path, "ext4", bytes+bytes/8+16<<20) // a small file system needs more than an eighth for itself
 		if err == nil {
 			what := "ext4 without discard, in a file of " + fileSystem(path)
 			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, stops{remove, own.Close}.all}, nil
