@@ -78,7 +78,7 @@ func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backe
 		return nil
 	}
 	return objectstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) ([]backends.Object, string, error) {
-		page, _, err := b.requests.list(ctx, selection{prefix: claims}, token, nil)
+		page, err := b.requests.list(ctx, selection{prefix: claims}, token)
 		if err != nil {
 			return nil, "", b.explain("sweep", prefix, err)
 		}

@@ -61,7 +61,7 @@ func (l *lister) enter(obj backends.Object) bool {
 
 // Directories implements backends.PageLister.
 func (b *bucket) Directories(ctx context.Context, prefix, after string) (dirs []string, more bool, err error) {
-	p, _, err := b.requests.list(ctx, selection{prefix, "/", after}, "", nil)
+	p, err := b.requests.list(ctx, selection{prefix, "/", after}, "")
 	if err != nil {
 		return nil, false, b.explain("list", prefix, err)
 	}

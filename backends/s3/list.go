@@ -58,7 +58,6 @@ type lister struct {
 	seen    int    // number of keys yielded
 	again   int    // how many of them have not been listed again yet
 	stopped bool   // the consumer stopped
-	buf     []byte
 	markers objectstore.Markers
 }
 
@@ -141,8 +140,7 @@ const dirMarkerSize = -1
 func (l *lister) pages(prefix, delimiter, after string, each func(page) (more bool, err error)) error {
 	token := ""
 	for {
-		p, buf, err := l.b.requests.list(l.ctx, selection{prefix, delimiter, after}, token, l.buf)
-		l.buf = buf
+		p, err := l.b.requests.list(l.ctx, selection{prefix, delimiter, after}, token)
 		if err != nil {
 			return err
 		}

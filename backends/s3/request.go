@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -253,21 +254,26 @@ func responseError(res *http.Response, request string, err error) error {
 // up to nine bytes when escaped, with room for the rest.
 const pageLimit = 32 << 20
 
-// list requests one page and reads it into buf. The returned buffer is for the next call.
-func (r *reader) list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error) {
+// pageBuffers hold pages while they arrive. Up to 16 do at once, in listings that end after a few pages.
+var pageBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// list requests one page.
+func (r *reader) list(ctx context.Context, sel selection, token string) (page, error) {
 	res, err := r.get(ctx, r.pageOf(sel, token))
 	if err != nil {
-		return page{}, buf, err
+		return page{}, err
 	}
 	defer res.Body.Close()
-	if buf, err = readInto(buf[:0], res.Body, pageLimit); err != nil {
-		return page{}, buf, err
+	buf := pageBuffers.Get().(*[]byte)
+	defer pageBuffers.Put(buf)
+	if *buf, err = readInto((*buf)[:0], res.Body, pageLimit); err != nil {
+		return page{}, err
 	}
-	p, err := readPage(buf)
+	p, err := readPage(*buf)
 	if err != nil {
 		err = responseError(res, res.Header.Get("X-Amz-Request-Id"), &smithy.DeserializationError{Err: err})
 	}
-	return p, buf, err
+	return p, err
 }
 
 // probe requests one entry of the listing, for the details in a possible error response.
@@ -287,7 +293,7 @@ func (r *reader) probe(ctx context.Context) error {
 func readInto(buf []byte, from io.Reader, limit int) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
-			buf = append(buf, make([]byte, max(len(buf), 64<<10))...)[:len(buf)]
+			buf = append(make([]byte, 0, len(buf)+max(len(buf)/4, 64<<10)), buf...)
 		}
 		n, err := from.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

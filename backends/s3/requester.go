@@ -23,8 +23,8 @@ type requester interface {
 	get(ctx context.Context, q *call) (*http.Response, error)
 	// put uploads an object or a part and returns the response header.
 	put(ctx context.Context, q *call) (http.Header, error)
-	// list requests one page. It may read it into buf; the returned buffer is for the next call.
-	list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error)
+	// list requests one page.
+	list(ctx context.Context, sel selection, token string) (page, error)
 	// probe requests one entry of the listing, for the details in a possible error response.
 	probe(ctx context.Context) error
 }
@@ -96,7 +96,7 @@ func (v *viaSDK) put(ctx context.Context, q *call) (http.Header, error) {
 	return res.Header, nil
 }
 
-func (v *viaSDK) list(ctx context.Context, sel selection, token string, buf []byte) (page, []byte, error) {
+func (v *viaSDK) list(ctx context.Context, sel selection, token string) (page, error) {
 	in := &s3.ListObjectsV2Input{
 		Bucket: &v.bucket, Prefix: &sel.prefix, Delimiter: of(sel.delimiter), StartAfter: of(sel.after),
 		EncodingType: types.EncodingTypeUrl, RequestPayer: v.payer,
@@ -106,7 +106,7 @@ func (v *viaSDK) list(ctx context.Context, sel selection, token string, buf []by
 	}
 	out, err := v.client.ListObjectsV2(ctx, in)
 	if err != nil {
-		return page{}, buf, err
+		return page{}, err
 	}
 	p := page{more: value(out.IsTruncated), next: value(out.NextContinuationToken)}
 	for _, obj := range out.Contents {
@@ -115,7 +115,7 @@ func (v *viaSDK) list(ctx context.Context, sel selection, token string, buf []by
 	for _, common := range out.CommonPrefixes {
 		p.prefixes = append(p.prefixes, value(common.Prefix))
 	}
-	return p, buf, p.decode(out.EncodingType == types.EncodingTypeUrl)
+	return p, p.decode(out.EncodingType == types.EncodingTypeUrl)
 }
 
 func (v *viaSDK) probe(ctx context.Context) error {
