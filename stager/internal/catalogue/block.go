@@ -17,16 +17,17 @@ const PerBlock = 32
 
 // A block is a CRC-32C of the rest, and its objects. An object is
 //
-//	flags byte                     whole, sumIsVersion, timed
+//	flags byte                     whole, sumIsVersion, timed, summed
 //	shared, length uvarint, bytes  the key: how much of the previous one it repeats, and the rest
 //	size uvarint
 //	version text                   see appendText
-//	algorithm, value text          the checksum; without sumIsVersion
+//	algorithm, value text          the checksum; with summed
 //	seconds, nanos varint          the modification time; with timed
 const (
 	flagWhole        = 1 << iota // backends.Object.Whole
 	flagSumIsVersion             // the checksum is the MD5 that is also the version
 	flagTimed                    // there is a modification time
+	flagSummed                   // there is a checksum other than the version
 	flagsEnd
 )
 
@@ -49,9 +50,11 @@ func appendObject(b []byte, last string, obj backends.Object) []byte {
 	b = append(b, obj.Key[shared:]...)
 	b = binary.AppendUvarint(b, uint64(obj.Size))
 	b = appendText(b, string(obj.Version))
-	if obj.Sum.Algorithm == backends.MD5 && obj.Sum.Value == string(obj.Version) {
+	switch {
+	case obj.Sum.Algorithm == backends.MD5 && obj.Sum.Value == string(obj.Version):
 		b[at] |= flagSumIsVersion
-	} else {
+	case obj.Sum != backends.Checksum{}:
+		b[at] |= flagSummed
 		b = appendText(b, string(obj.Sum.Algorithm))
 		b = appendText(b, obj.Sum.Value)
 	}
@@ -176,7 +179,8 @@ func (d *decoder) object(last string) (obj backends.Object) {
 	obj.Version = backends.Version(d.text())
 	if flags[0]&flagSumIsVersion != 0 {
 		obj.Sum = backends.Checksum{Algorithm: backends.MD5, Value: string(obj.Version)}
-	} else {
+	}
+	if flags[0]&flagSummed != 0 {
 		obj.Sum = backends.Checksum{Algorithm: backends.Algorithm(d.text()), Value: d.text()}
 	}
 	if flags[0]&flagTimed != 0 {

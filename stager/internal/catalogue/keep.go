@@ -22,7 +22,7 @@ import (
 //	its CRC-32C                 4 bytes, of all before
 //	magic                       8 bytes
 const (
-	magic   = "stagcat1"
+	magic   = "stagcat2"
 	tailLen = 8 + 4 + int64(len(magic))
 )
 
