@@ -35,6 +35,21 @@ const batchHeap = 12 << 20
 // spareTime is spareMemory for such a command: the collector runs when the heap reaches batchHeap,
 // or later if more is in use.
 func spareTime() {
+	collectBy(func(live uint64) int { return min(max(int(100*batchHeap/live)-100, garbage), manifestGarbage) })
+}
+
+// daemonGarbage is how many bytes of garbage a daemon may have. A window over millions of objects has 30 to 80 MB in
+// use, nearly all without pointers, which takes a millisecond to collect.
+const daemonGarbage = 6 << 20
+
+// spareDaemonMemory is spareMemory for a daemon.
+func spareDaemonMemory() {
+	collectBy(func(live uint64) int { return min(max(int(100*daemonGarbage/live), 5), garbage) })
+}
+
+// collectBy sets the percentage of garbage after each collection, given the bytes that were in use, unless
+// GOGC is set.
+func collectBy(percent func(live uint64) int) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -44,11 +59,10 @@ func spareTime() {
 	var collected func(*cycle)
 	collected = func(*cycle) {
 		metrics.Read(live)
-		percent := int(100*batchHeap/max(live[0].Value.Uint64(), 1)) - 100
-		percent = min(max(percent, garbage), manifestGarbage)
-		if percent > set+set/8 || percent < set-set/8 {
-			debug.SetGCPercent(percent)
-			set = percent
+		now := percent(max(live[0].Value.Uint64(), 1))
+		if now > set+set/8 || now < set-set/8 {
+			debug.SetGCPercent(now)
+			set = now
 		}
 		runtime.SetFinalizer(new(cycle), collected)
 	}

@@ -117,6 +117,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer stop()
 	lives, end := context.WithCancel(ctx)
 	defer end()
+	spareDaemonMemory()
 	go spareIdleMemory(lives)
 	return d.Run(ctx)
 }
