@@ -29,7 +29,7 @@ const (
 	// ones join them while the page cache has plenty of room.
 	stalledWrites = 2
 	plenty        = 64 << 20
-	// Until lateFrom of the page cache is dirty, or a quarter of its room if that is less, the kernel is
+	// Until lateFrom of the page cache is dirty, or half of its room if that is less, the kernel is
 	// left to write it: the device needs processors, too, and a transfer that ends before gains nothing.
 	lateFrom = 1 << 30
 	// While the device is unknown, a direct write waits until fewer than this many are in flight, or
@@ -274,7 +274,7 @@ func (c *chooser) start(n int) bool {
 // late reports whether so much of the page cache is dirty that the device is to be kept busy: always if
 // files are synced at the end, and in a control group, whose pages the kernel does not write by itself.
 func (c *chooser) late() bool {
-	return c.synced || c.now.Group || c.now.Free < farFrom || c.now.Pending >= min(lateFrom, (c.now.Free+c.now.Pending)/4)
+	return c.synced || c.now.Group || c.now.Free < farFrom || c.now.Pending >= min(lateFrom, (c.now.Free+c.now.Pending)/2)
 }
 
 // advance adds the time since its last call to the figures.
@@ -402,7 +402,7 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 		c.refuse(now)
 	default:
 		c.accept()
-		if c.accepted == 1 && c.first.again || latest < c.first.device {
+		if c.seen == 0 && c.first.tryAgain(now, latest) {
 			c.compareOnce(latest)
 		}
 	}

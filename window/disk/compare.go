@@ -5,8 +5,8 @@ import "time"
 // How a chooser begins. The first writes go to the page cache for tryCacheFor, and then to the device for
 // tryPastFor, which is shorter, because a device may stall. If the device seems to be faster, but not
 // clearly, that is repeated, tries times at most. Then the page cache takes all further writes unless the
-// device was faster times as fast. The device is tried once more if it may have begun slowly, because it was not
-// even slower times as fast, or if the page cache became slower than the device was.
+// device was faster times as fast. The device is tried again if it may have begun slowly, because it was not
+// even slower times as fast, at intervals that double, or if the page cache became slower than the device was.
 const (
 	tryCacheFor = 30 * time.Millisecond
 	tryPastFor  = 8 * time.Millisecond
@@ -25,9 +25,11 @@ type comparison struct {
 	bytes    [2]float64       // by way
 	took     [2]time.Duration // by way
 	tries    int
-	device   float64 // bytes per second of the latest trial
-	again    bool    // the device may have begun slowly
-	settling bool    // the trial of the device has yet to begin: writes to the page cache are in flight
+	device   float64       // bytes per second of the latest trial
+	again    bool          // the device may have begun slowly
+	pause    time.Duration // until it is tried again
+	ended    time.Time     // when the latest trial ended
+	settling bool          // the trial of the device has yet to begin: writes to the page cache are in flight
 }
 
 // stage is a part of a comparison.
@@ -52,7 +54,7 @@ func (c *chooser) beginComparison(now time.Time) {
 
 // compareOnce tries the device once more while the page cache is used, at a rate in bytes per second.
 func (c *chooser) compareOnce(rate float64) {
-	c.first = comparison{stage: tryPast, settling: true, bytes: [2]float64{through: rate}, took: [2]time.Duration{through: time.Second}, tries: tries}
+	c.first = comparison{stage: tryPast, settling: true, bytes: [2]float64{through: rate}, took: [2]time.Duration{through: time.Second}, tries: tries, pause: c.first.pause}
 	c.spill = false
 }
 
@@ -76,11 +78,17 @@ func (c *chooser) compare(now time.Time, took time.Duration) {
 		f.stage, f.settling, c.spill = tryPast, true, false
 	} else {
 		f.tries++
+		f.ended = now
 		if f.stage, c.spill = c.decide(); !c.spill && f.tries > tries {
 			c.refuse(now)
 		}
 	}
 	c.restart(now)
+}
+
+// tryAgain reports whether to try the device again while the page cache is used, at a rate in bytes per second.
+func (f *comparison) tryAgain(now time.Time, rate float64) bool {
+	return f.again && now.Sub(f.ended) >= f.pause || rate < f.device
 }
 
 // decide returns what follows a trial of the device.
@@ -89,7 +97,8 @@ func (c *chooser) decide() (next stage, spill bool) {
 	// Writes in flight count by half: if they wait for long, others went to the page cache.
 	direct := (f.bytes[past] + float64(c.under[past])*largeWrite/2) / f.took[past].Seconds()
 	ratio := direct / (f.bytes[through] / f.took[through].Seconds())
-	f.device, f.again = direct, f.tries <= tries && ratio < slower
+	f.device, f.again = direct, ratio < slower
+	f.pause = max(judgeAgain, 2*f.pause)
 	switch {
 	case c.now.Free < leastRoom:
 		return compared, false
