@@ -265,10 +265,13 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	}
 	defer f.under.Add(-1)
 	w := c.begin(len(p), f.shared.Load(), f.how.synced)
-	if w == past {
-		n, err = sys.WriteUnlocked(f.direct, p, off)
-	} else {
+	switch {
+	case w == through:
 		n, err = f.writeCached(p, off)
+	case f.shared.Load():
+		n, err = sys.WriteUnlocked(f.direct, p, off)
+	default: // no other write waits for the lock of the file
+		n, err = f.direct.WriteAt(p, off)
 	}
 	c.end(w, n)
 	f.how.moved[w].Add(int64(n))
