@@ -12,6 +12,7 @@ import (
 // have none.
 var withoutRoom = map[string]string{
 	"bench":           "it measures speed, which sampling changes",
+	"cmd/bench":       "it runs no stager",
 	"frameworks":      "its plans have outputs alone",
 	"image":           "it runs no stager",
 	"kinds":           "it runs no stager",
