@@ -113,7 +113,7 @@ func startFileServer(ctx context.Context, lab *Lab, suite string, start func(dir
 	return client, s, end, nil
 }
 
-// site is what the server has below an endpoint, beside s5cmd. What is got comes to stand in to.
+// site is what the server has below an endpoint, beside s5cmd. to is the directory for downloads.
 func (s *fixture) site(lab *Lab, client, name, endpoint, to string) *site {
 	env := append(s.server.Env(), "AWS_ENDPOINT_URL="+endpoint)
 	s5cmd := copier(client, endpoint, env)
