@@ -35,8 +35,6 @@ const (
 	// While the device is unknown, a direct write waits until fewer than this many are in flight, or
 	// they stall. So not all streams stall at once.
 	fewWrites = 6
-	// enoughCopied is the number of bytes from which the rate of the page cache is known.
-	enoughCopied = 8 << 20
 	// Several streams have other work while some of them wait for the device.
 	several = 4
 	// worthwhile is the factor by which the page cache must be faster than the device.
@@ -48,10 +46,10 @@ const (
 	// tenth of a second at once, and the first pages take the longest.
 	judgeSoon = 50 * time.Millisecond
 	tooSlow   = 0.75
-	// A file is not tried if its first cached writes were less than farTooSlow times as fast.
-	farTooSlow = 0.65
 	// leastRoom is the minimum room in the page cache to start to use it.
 	leastRoom = 32 << 20
+	// Room that the device writes in less than leastGain gains less than the copies to it cost.
+	leastGain = 150 * time.Millisecond
 	// feed is how much of the dirty page cache is being written to the device at once, so that the
 	// device is never idle and no write waits long behind it. More than flushing means that the
 	// kernel empties the cache; a direct write then waits behind it.
@@ -81,8 +79,8 @@ const (
 // incoming data. While some stall, further ones do not join them if the page cache has plenty of room. Once
 // they queue at the device, the excess goes to the page cache ("spilling"), as far as it has room,
 // and the device writes as much of that as it can. A write that would soon finish directly stays
-// direct. All of that also holds for the writes of several streams to one file, because no write holds
-// the lock of a file while it waits for the device: see sys.WriteUnlocked.
+// direct. All of that also holds for the writes of several streams to one file, because direct ones do not hold
+// its lock while they wait for an unknown device, or beside cached ones: see sys.WriteUnlocked.
 type chooser struct {
 	room func() (memory.Room, error)
 	// starting is held by the one goroutine that makes the kernel start writeback.
@@ -92,7 +90,7 @@ type chooser struct {
 	first    comparison
 	synced   bool // the latest write was of a file that is synced at the end
 	spill    bool
-	settling bool    // the device still writes what the page cache had
+	settling bool    // the device still writes what it had before the latest switch
 	changes  int64   // number of switches between the modes
 	cached   int64   // bytes written to the page cache
 	device   float64 // bytes per second of direct writes
@@ -109,9 +107,7 @@ type chooser struct {
 	passed    time.Time     // when a direct write last finished, or began with no other in flight
 	gap       time.Duration // between the last two such times
 
-	one     bool          // several streams write one file, whose cached writes the kernel serializes
-	copied  float64       // bytes that were written to the page cache recently
-	copying time.Duration // time with such a write in flight
+	one bool // several streams write one file, whose cached writes the kernel serializes
 
 	under    [2]int // writes in flight, by way
 	at       time.Time
@@ -147,10 +143,11 @@ func (c *chooser) open(n int) {
 	c.files += n
 }
 
-// begin returns the way of a write of n bytes. It may block until the cache has room. shared means
+// begin returns the way of a write of n bytes, and whether cached writes to the same file may follow, so that
+// a direct one must not hold the lock of the file. It may block until the cache has room. shared means
 // that several streams write the file, and synced that it is synced at the end. The caller calls end
 // after the write.
-func (c *chooser) begin(n int, shared, synced bool) way {
+func (c *chooser) begin(n int, shared, synced bool) (w way, unlocked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.synced = synced
@@ -159,7 +156,7 @@ func (c *chooser) begin(n int, shared, synced bool) way {
 	}
 	single := c.files <= 1 && !shared
 	c.one = c.files <= 1 && shared
-	w := past
+	w = past
 	var until time.Time
 	for {
 		now := time.Now()
@@ -175,7 +172,7 @@ func (c *chooser) begin(n int, shared, synced bool) way {
 				c.mu.Lock()
 				continue
 			}
-			if c.ample(now) && !c.copiesSlowly() {
+			if c.ample(now) {
 				c.now.Free -= int64(n)
 				w = through
 			}
@@ -213,7 +210,7 @@ func (c *chooser) begin(n int, shared, synced bool) way {
 		c.gap, c.passed = 0, c.at
 	}
 	c.under[w]++
-	return w
+	return w, w == past && shared && (c.spill || !c.known())
 }
 
 // end records a finished write.
@@ -228,9 +225,6 @@ func (c *chooser) end(w way, n int) {
 	}
 	if w == through {
 		c.cached += int64(n)
-		if c.copied += float64(n); c.copied > 2*enoughCopied {
-			c.copied, c.copying = c.copied/2, c.copying/2
-		}
 	}
 }
 
@@ -242,11 +236,6 @@ func (c *chooser) stalled(now time.Time) bool {
 // known reports whether the device was observed for long enough to tell its rate. Throttled devices
 // may pass a tenth of a second's data at once.
 func (c *chooser) known() bool { return c.seen >= longEnough/2 }
-
-// copiesSlowly reports whether the page cache takes one file far more slowly than the device does.
-func (c *chooser) copiesSlowly() bool {
-	return c.one && c.known() && c.copied >= enoughCopied && c.copied < farTooSlow*c.device*c.copying.Seconds()
-}
 
 // ample reports whether the page cache has plenty of room, and has not been found slow.
 func (c *chooser) ample(now time.Time) bool {
@@ -288,9 +277,6 @@ func (c *chooser) advance(now time.Time) {
 	if c.under[past] > 0 {
 		c.busy += passed
 	}
-	if c.under[through] > 0 {
-		c.copying += passed
-	}
 	if c.under[past]+c.under[through] == 0 && passed >= longPause {
 		c.idle += passed
 	}
@@ -309,6 +295,13 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 		c.compare(now, took)
 		return
 	}
+	if c.settling {
+		if c.spill && c.under[past] == 0 || took >= evaluateEvery && (!c.spill || took >= judgeAgain) {
+			c.settling = false
+			c.restart(now)
+		}
+		return
+	}
 	if c.spill {
 		if took >= judgeEvery || (c.accepted == 1 || c.seen == 0) && took >= judgeAgain || took >= evaluateEvery && c.hopeless(took) {
 			c.judge(now, took)
@@ -319,21 +312,20 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 	if took < evaluateEvery {
 		return
 	}
-	if c.settling {
-		c.settling = false
-		c.restart(now)
-		return
-	}
 	slow := c.slow(took, single)
 	c.learn(c.moved[past], took, slow)
 	if slow && c.known() && float64(c.seenSlow) >= slowShare*float64(c.seen) && c.retry(now) {
-		if c.copiesSlowly() {
-			c.refuse(now)
-		} else if c.look(now); !c.unknown && c.now.Free >= leastRoom {
+		if c.look(now); !c.unknown && c.now.Free >= leastRoom && (single || c.gains()) {
 			c.switchTo(now, true)
 		}
 	}
 	c.restart(now)
+}
+
+// gains reports whether the room of a control group is worth its use: the device must need leastGain for as
+// many bytes. Its rate is known after a few pulses.
+func (c *chooser) gains() bool {
+	return !c.now.Group || c.seen >= longEnough && float64(c.now.Free) >= c.steady*leastGain.Seconds()
 }
 
 // slow reports whether direct writes waited for the device.
@@ -390,6 +382,9 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	switch {
 	case c.idle > took/2: // nothing arrives
 		c.leave(now, 0)
+	case c.now.Group && c.seen >= longEnough && rate < tooSlow*c.device: // the group is short of memory
+		c.leave(now, 0)
+		c.refuse(now)
 	case c.waited: // a direct write would wait, too
 		c.accept()
 	case c.accepted > 0 && c.keepsUp(moved, behind):
@@ -448,7 +443,6 @@ func (c *chooser) accept() {
 func (c *chooser) refuse(now time.Time) {
 	c.retryAt = now.Add(c.wait)
 	c.wait = min(2*c.wait, mostBackoff)
-	c.copied, c.copying = 0, 0
 }
 
 // leave returns to direct writes for at least that time.
@@ -461,7 +455,7 @@ func (c *chooser) leave(now time.Time, atLeast time.Duration) {
 func (c *chooser) switchTo(now time.Time, spill bool) {
 	c.changes++
 	c.spill, c.accepted = spill, 0
-	c.settling = !spill
+	c.settling = !spill || c.one && c.under[past] > 0
 	c.restart(now)
 }
 

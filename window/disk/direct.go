@@ -264,13 +264,13 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 		f.shared.Store(true)
 	}
 	defer f.under.Add(-1)
-	w := c.begin(len(p), f.shared.Load(), f.how.synced)
+	w, unlocked := c.begin(len(p), f.shared.Load(), f.how.synced)
 	switch {
 	case w == through:
 		n, err = f.writeCached(p, off)
-	case f.shared.Load():
+	case unlocked:
 		n, err = sys.WriteUnlocked(f.direct, p, off)
-	default: // no other write waits for the lock of the file
+	default:
 		n, err = f.direct.WriteAt(p, off)
 	}
 	c.end(w, n)
