@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -50,6 +51,10 @@ func loaders(ctx context.Context, lab *Lab) (rows []Row, note string, stop func(
 			}
 			of.work, of.workers = work, twoOfThem
 			rows = append(rows, of.loading("loader, "+at.name, peers))
+			if work == 0 && runtime.NumCPU() > 1 {
+				of.apart = true
+				rows = append(rows, of.loading("loader, "+at.name+", a core of its own", nil))
+			}
 		}
 	}
 	note = fmt.Sprintf("the time of the training loop, from the start of stager, with %d workers; the window and the caches may keep %d of %d shards of %d images of %s; %s",
@@ -65,13 +70,16 @@ func (t trainer) loading(store string, peers []string) Row {
 		Check: func(context.Context) error { return nil }, // the trainer has
 	}
 	if t.work > 0 {
-		row.Work, row.Goal.Ratio = fmt.Sprintf("%d images, %v of work on each", trainImages, t.work), atLeast
+		row.Work = fmt.Sprintf("%d images, %v of work on each", trainImages, t.work)
+	}
+	if t.work > 0 || t.apart { // else the loop shares two cores with stager and the store
+		row.Goal.Ratio = atLeast
 	}
 	commands := map[string]Command{"WebDataset, its cache": t.webdataset, "MosaicML Streaming": t.mosaic, "LitData": t.litdata}
 	for _, peer := range peers {
 		row.Rivals = append(row.Rivals, Rival{Peer: peer, Command: commands[peer]})
 	}
-	if t.work == 0 {
+	if t.work == 0 && !t.apart {
 		row.Rivals = append(row.Rivals, Rival{Peer: "WebDataset, local files, beside stager prefetch", Command: t.localBesidePrefetch})
 	}
 	return row

@@ -109,6 +109,7 @@ type trainer struct {
 	shard   int64         // the bytes of one
 	work    time.Duration // on an image
 	workers int           // of the loader; 0 for four
+	apart   bool          // the loop has the first core alone, and stager the second
 }
 
 // pack makes the images, as shards of every kind.
@@ -158,8 +159,13 @@ func (t *trainer) result() string { return filepath.Join(t.lab.Dir, "reading.jso
 
 // train is the loop; size is for the others' caches.
 func (t *trainer) train(kind, source, directory string, size int64) *exec.Cmd {
-	return t.script("train.py", kind, source, filepath.Join(t.dir, directory), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
+	cmd := t.script("train.py", kind, source, filepath.Join(t.dir, directory), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
 		"--work", fmt.Sprint(t.work.Seconds()), "--size", strconv.FormatInt(size, 10), "--workers", strconv.Itoa(cmp.Or(t.workers, 4)))
+	if t.apart {
+		on := exec.Command("taskset", append([]string{"-c", "0"}, cmd.Args...)...) //nolint:noctx // measure runs it
+		on.Env, cmd = cmd.Env, on
+	}
+	return cmd
 }
 
 func (t *trainer) webdataset() *exec.Cmd {
@@ -198,7 +204,11 @@ spec:
 	if err := os.WriteFile(path, []byte(plan), 0o644); err != nil {
 		return nil, "", err
 	}
-	return []string{t.lab.Stager, "run", "--log-level", "warn", "-f", path, "--socket", socket}, socket, nil
+	command = []string{t.lab.Stager, "run", "--log-level", "warn", "-f", path, "--socket", socket}
+	if t.apart {
+		command = append([]string{"taskset", "-c", "1"}, command...)
+	}
+	return command, socket, nil
 }
 
 // reset leaves an empty directory.

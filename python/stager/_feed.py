@@ -110,8 +110,10 @@ class Feed:
     def start(self) -> dict[str, Any]:
         """Fetches the position of the input, once."""
         if self.base is None:
-            self.base = cursor_call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {"beginning": "true"}, patience=self.patience)
-            self.epoch = self.base["epoch"]
+            base = cursor_call(self.socket, "GET", f"/v1/inputs/{quote(self.input)}/cursor", {"beginning": "true"}, patience=self.patience)
+            with self.cond:
+                self.base, self.epoch = base, base["epoch"]
+                self.cond.notify_all()
         return self.base
 
     def manifest(self, base: dict[str, Any], settled: dict[str, list[list[int]]]) -> str:
@@ -134,11 +136,12 @@ class Feed:
         if self.pid != os.getpid():
             raise UsageError(f"the loader of input {self.input} belongs to the process that made it; make another in this one")
 
-    def begin(self) -> int:
-        """Begins a pass over the current epoch, and returns its number."""
+    def begin(self, started: bool = True) -> int:
+        """Begins a pass over the current epoch, and returns its number. If not started, the caller calls start, for which get waits."""
         self.own()
         warn_of_builder(self.input)
-        self.start()
+        if started:
+            self.start()
         if self.ending:
             self.finish()
         self.leave()
@@ -151,7 +154,7 @@ class Feed:
         """Returns shard n of the pass, or None at its end. Any thread may call it."""
         while True:
             with self.cond:
-                while self.leasing and n >= len(self.items) and self.number == number:
+                while (self.base is None or (self.leasing and n >= len(self.items))) and self.number == number and self.active:
                     self.cond.wait(1.0)
                 if self.number != number or not self.active:
                     return None

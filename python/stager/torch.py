@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Callable
 
@@ -173,7 +173,7 @@ class _Collate:
         return self.inner(values), [list(t) for t in tags]
 
 
-def _plain(batches: Iterable[Any]) -> Iterator[Any]:
+def _plain(batches: Iterable[Any]) -> Generator[Any, None, None]:
     """Raises an error of a worker with its own sentence. A DataLoader puts the worker's traceback before it, which is the cause."""
     try:
         yield from batches
@@ -203,7 +203,7 @@ class _Loader:
 
     def __iter__(self) -> Iterator[Any]:
         dataset, feed = self._stager, self._stager.feed()
-        dataset._pass = number = feed.begin()
+        dataset._pass = number = feed.begin(started=False)
         workers, persist = getattr(self, "num_workers", 0), getattr(self, "persistent_workers", False)
         if workers and not (self._serving and persist):
             context = getattr(self, "multiprocessing_context", None) or multiprocessing
@@ -214,10 +214,14 @@ class _Loader:
             for mine, _ in pairs:
                 threading.Thread(target=_serve, args=(feed, mine), name="stager", daemon=True).start()
             self._serving = True
+        batches = None
         try:
             batches = _plain(super().__iter__())  # type: ignore[misc]
+            feed.start()  # while the workers start: it waits for the source to be listed
         except BaseException:
             feed.leave()
+            if batches is not None:
+                batches.close()  # ends the workers
             raise
         return run(feed, number, ((batch, [(int(n), int(i), int(total)) for n, i, total in tags]) for batch, tags in batches))
 

@@ -1,6 +1,9 @@
 """Tests of what needs PyTorch, and WebDataset where it is installed, against a fake daemon."""
 
 import collections
+import gc
+import multiprocessing
+import multiprocessing.connection
 import os
 import subprocess
 import sys
@@ -142,6 +145,34 @@ class Loader(Case):
                 stager.torch._ask(end, os.getppid(), 1, 0)
         with self.assertRaisesRegex(stager.UnreachableError, "has ended"):
             stager.torch._ask(mock.Mock(**{"poll.return_value": False}), -1, 1, 0)
+
+
+class Starting(Case):
+    def loader(self):
+        dataset = stager.torch.SampleDataset("train", socket=os.path.join(self.dir, "s.sock"), patience=self.patience)
+        return stager.torch.loader(dataset, num_workers=2)
+
+    def test_workers_start_while_the_daemon_is_waited_for(self):
+        # They started when the source was listed, so that the first batch came later by as long as that takes.
+        self.patience = 60
+        data, shard = self.loader(), lines(self.dir, "0.jsonl", 6)
+
+        def start():
+            while threading.main_thread().is_alive() and len(multiprocessing.active_children()) < 2:
+                multiprocessing.connection.wait([], 0.01)
+            fake = Fake(os.path.join(self.dir, "s.sock"), [shard])
+            self.addCleanup(fake.server_close)
+            self.addCleanup(fake.shutdown)
+
+        threading.Thread(target=start, daemon=True).start()
+        self.assertEqual(len(list(data)), 6)
+
+    def test_an_absent_daemon_leaves_no_workers(self):
+        self.patience = 0.1
+        with self.assertRaisesRegex(stager.UnreachableError, 'is "stager run" running'):
+            list(self.loader())
+        gc.collect()
+        self.assertEqual(multiprocessing.active_children(), [])
 
 
 class Waiting(Fake):
