@@ -30,7 +30,7 @@ const (
 	stalledWrites = 2
 	plenty        = 64 << 20
 	// Until lateFrom of the page cache is dirty, or half of its room if that is less, the kernel is
-	// left to write it: the device needs processors, too, and a transfer that ends before gains nothing.
+	// left to write it: writeback needs processors, too, and a transfer that ends before gains nothing from it.
 	lateFrom = 1 << 30
 	// While the device is unknown, a direct write waits until fewer than this many are in flight, or
 	// they stall. So not all streams stall at once.
@@ -48,8 +48,12 @@ const (
 	tooSlow   = 0.75
 	// leastRoom is the minimum room in the page cache to start to use it.
 	leastRoom = 32 << 20
-	// Room that the device writes in less than leastGain gains less than the copies to it cost.
-	leastGain = 150 * time.Millisecond
+	// Room that the device writes in less than leastGain gains less than the copies to it cost. The page cache
+	// of a control group whose room is worth more stays in use for groupStays judgements if it is at least
+	// nearly as fast as the device: what is left in it at the end of a transfer is the gain.
+	leastGain  = 200 * time.Millisecond
+	groupStays = 8
+	nearly     = 0.9
 	// feed is how much of the dirty page cache is being written to the device at once, so that the
 	// device is never idle and no write waits long behind it. More than flushing means that the
 	// kernel empties the cache; a direct write then waits behind it.
@@ -65,7 +69,7 @@ const (
 	// room in the cache before it goes to the device anyway.
 	roomEvery = 10 * time.Millisecond
 	roomWait  = 500 * time.Millisecond
-	// With farFrom of room left, they are read rarely: that takes 0.2 ms.
+	// With farFrom of room left, or while a group's room is not in use, they are read rarely: that takes 0.2 ms.
 	farFrom = 512 << 20
 	rarely  = 50 * time.Millisecond
 	// After the page cache was no faster, it is not tried for backoff, which doubles each time.
@@ -237,10 +241,10 @@ func (c *chooser) stalled(now time.Time) bool {
 // may pass a tenth of a second's data at once.
 func (c *chooser) known() bool { return c.seen >= longEnough/2 }
 
-// ample reports whether the page cache has plenty of room, and has not been found slow.
+// ample reports whether the page cache has plenty of room that is worth its use, and has not been found slow.
 func (c *chooser) ample(now time.Time) bool {
 	c.look(now)
-	return !c.unknown && !now.Before(c.retryAt) && c.now.Free >= plenty
+	return !c.unknown && !now.Before(c.retryAt) && c.now.Free >= plenty && c.gains()
 }
 
 // soon reports whether a direct write would finish in less time than a slow one takes.
@@ -261,9 +265,9 @@ func (c *chooser) start(n int) bool {
 }
 
 // late reports whether so much of the page cache is dirty that the device is to be kept busy: always if
-// files are synced at the end, and in a control group, whose pages the kernel does not write by itself.
+// files are synced at the end.
 func (c *chooser) late() bool {
-	return c.synced || c.now.Group || c.now.Free < farFrom || c.now.Pending >= min(lateFrom, (c.now.Free+c.now.Pending)/2)
+	return c.synced || c.now.Free < farFrom && !c.now.Group || c.now.Pending >= min(lateFrom, (c.now.Free+c.now.Pending)/2)
 }
 
 // advance adds the time since its last call to the figures.
@@ -379,20 +383,21 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 	if c.busy.Seconds() >= busyShare*took.Seconds() && c.moved[past] > c.moved[through] {
 		c.learn(c.moved[past], took, true)
 	}
+	least := worthwhile
+	if c.now.Group {
+		least = nearly
+	}
 	switch {
 	case c.idle > took/2: // nothing arrives
 		c.leave(now, 0)
-	case c.now.Group && c.seen >= longEnough && rate < tooSlow*c.device: // the group is short of memory
-		c.leave(now, 0)
-		c.refuse(now)
 	case c.waited: // a direct write would wait, too
 		c.accept()
-	case c.accepted > 0 && c.keepsUp(moved, behind):
+	case c.accepted > 0 && (!c.now.Group || c.accepted >= groupStays) && c.keepsUp(moved, behind):
 		c.forget()
 		c.leave(now, 0)
 	case c.now.Flush >= flushing: // likewise
 		c.accept()
-	case rate < worthwhile*c.device && c.now.Free > leastRoom:
+	case rate < least*c.device && c.now.Free > leastRoom:
 		c.leave(now, 0)
 		c.refuse(now)
 	default:
@@ -427,10 +432,10 @@ func (c *chooser) hopeless(took time.Duration) bool {
 	switch {
 	case c.accepted > 0 || c.waited:
 		return false
-	case c.one:
+	case c.one && !c.now.Group: // whose first pages take the longest
 		return took >= 2*evaluateEvery && rate < tooSlow*device
 	}
-	return took >= judgeSoon && c.busy <= took/5 && c.moved[through] >= keptUp && rate < tooSlow*device
+	return took >= judgeSoon && (c.one || c.busy <= took/5) && c.moved[through] >= keptUp && rate < tooSlow*device
 }
 
 func (c *chooser) accept() {
@@ -462,7 +467,7 @@ func (c *chooser) switchTo(now time.Time, spill bool) {
 // look reads the room unless the known figures are recent.
 func (c *chooser) look(now time.Time) {
 	every := roomEvery
-	if !c.late() {
+	if !c.late() && !(c.now.Group && c.spill) {
 		every = rarely
 	}
 	if !c.readAt.IsZero() && now.Sub(c.readAt) < every {
