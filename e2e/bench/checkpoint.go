@@ -63,7 +63,7 @@ func (s *site) checkpoints(ctx context.Context, lab *Lab, endpoint string) ([]Ro
 func (s *site) saving(from, work string, bytes int64) Row {
 	to := ""
 	return Row{
-		Store: s.name, Work: work, Peer: "s5cmd", Bytes: bytes,
+		Store: s.name, Work: work, Peer: "s5cmd", Bytes: bytes, Goal: Goal{Ratio: 3},
 		Reset:  func(context.Context) error { to = s.fresh(); return nil },
 		Ours:   func() *exec.Cmd { return s.save(from, to) },
 		Theirs: func() *exec.Cmd { return s.put(from, to) },

@@ -74,7 +74,7 @@ func newLab(t *testing.T) *Lab {
 // testRows runs the rows of a suite once, compares them and their goals with want, and looks for what is left.
 func testRows(t *testing.T, suite Suite, lab *Lab, want string) {
 	var got []string
-	note, err := Run(t.Context(), suite, lab, 1, "", func(r Result) {
+	note, err := Run(t.Context(), suite, lab, 1, nil, func(r Result) {
 		got = append(got, strings.TrimSuffix(r.Store+": "+r.Work+": "+r.Peer+": "+r.Goal.String(), ": "))
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ s3, quick, memory: put 2 × 20 KiB: the other stager`)
 }
 
 func TestDisksNeedPeers(t *testing.T) {
-	_, err := Run(t.Context(), Suite{Name: "disks", Start: disks}, &Lab{NoPeers: true}, 1, "", nil)
+	_, err := Run(t.Context(), Suite{Name: "disks", Start: disks}, &Lab{NoPeers: true}, 1, nil, nil)
 	if want := "disks: another stager cannot take the place of the peers"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
@@ -156,7 +156,7 @@ func TestPatienceOfSuiteReplacesTheUsualOne(t *testing.T) {
 	start := func(context.Context, *Lab) ([]Row, string, func() error, error) {
 		return []Row{row}, "", func() error { return nil }, nil
 	}
-	if _, err := Run(t.Context(), Suite{Start: start, Patience: 1}, nil, 3, "", func(r Result) {
+	if _, err := Run(t.Context(), Suite{Start: start, Patience: 1}, nil, 3, nil, func(r Result) {
 		if len(r.Ratios) != 3 || len(r.OurRuns.Wall) != 3 || len(r.TheirRuns.CPU) != 3 {
 			t.Errorf("got %d pairs, %v and %v, want 3 runs of each", len(r.Ratios), r.OurRuns, r.TheirRuns)
 		}

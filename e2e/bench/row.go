@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -35,6 +36,14 @@ type Rival struct {
 	Peer    string
 	Command Command
 	Goal    Goal
+}
+
+// Name is by which people choose the row: its first two columns.
+func (row Row) Name() string { return row.Store + " " + row.Work }
+
+// HasGoal reports whether the row is to reach something beside one of its peers.
+func (row Row) HasGoal() bool {
+	return row.Goal != Goal{} || slices.ContainsFunc(row.Rivals, func(r Rival) bool { return r.Goal != Goal{} })
 }
 
 // Suite is the rows of one server.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -47,15 +46,15 @@ func (r Result) perGB(s Sample) float64 { return s.CPU.Seconds() / float64(r.Byt
 
 // Run runs all rows of a suite, each at least pairs times and once before to warm up,
 // until their ratio is sure or patience is at its end, and tells each result as it comes.
-// only, when it is not empty, chooses the rows by a part of what they are called.
-func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tell func(Result)) (note string, err error) {
+// chosen, when it is not nil, chooses the rows.
+func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, chosen func(Row) bool, tell func(Result)) (note string, err error) {
 	rows, note, stop, err := suite.Start(ctx, lab)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", suite.Name, err)
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	for _, row := range rows {
-		if !strings.Contains(row.Store+" "+row.Work, only) {
+		if chosen != nil && !chosen(row) {
 			continue
 		}
 		results, err := row.run(ctx, pairs, suite.Patience)
@@ -124,7 +123,7 @@ func (row Row) usualPatience() time.Duration {
 	switch {
 	case len(row.Rivals) > 0:
 		return rivalPatience
-	case row.Goal != Goal{}:
+	case row.HasGoal():
 		return goalPatience
 	}
 	return patience

@@ -33,6 +33,7 @@ var Suites = []Suite{
 	{Name: "git", Start: git, Named: true},
 	{Name: "hf", Start: hf, Named: true},
 	{Name: "s3", Start: s3},
+	{Name: "minio", Start: minio, Named: true},
 	{Name: "s3-late", Start: s3Late, Named: true},
 	{Name: "checkpoint", Start: checkpoints, Named: true},
 	{Name: "checkpoint-quick", Start: checkpointsQuick, Named: true},

@@ -77,6 +77,7 @@ func compare(to io.Writer, names []string) error {
 // options are the flags.
 type options struct {
 	stager, other, only, row string
+	goals                    bool
 	pairs                    int
 	patience                 time.Duration
 	peers                    bool
@@ -99,6 +100,7 @@ func (o *options) parse() (suites []bench.Suite, err error) {
 	flag.BoolVar(&o.peers, "peers", true, "run the other clients; without them, copies are only run beside that other binary")
 	flag.StringVar(&o.only, "only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	flag.StringVar(&o.row, "row", "", "only rows with this in their first two columns")
+	flag.BoolVar(&o.goals, "goals", false, "only rows with goals")
 	flag.IntVar(&o.pairs, "pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
 	flag.DurationVar(&o.patience, "patience", 0, "how long a row is run until its ratio is sure; by default minutes, and seconds in quick")
 	flag.Int64Var(&o.size, "size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
@@ -127,6 +129,11 @@ func (o *options) parse() (suites []bench.Suite, err error) {
 		return nil, errors.New("-peers=false needs -beside, or there is nothing to compare with")
 	}
 	return suites, nil
+}
+
+// chosen reports whether to run a row.
+func (o *options) chosen(row bench.Row) bool {
+	return strings.Contains(row.Name(), o.row) && (!o.goals || row.HasGoal())
 }
 
 // lab makes the directories and the data. The caller calls remove, also after an error.
@@ -240,7 +247,7 @@ func (o *options) measure(ctx context.Context, lab *bench.Lab, suites []bench.Su
 		if suite.Listings != nil {
 			note, err = suite.Listings(ctx, lab, o.pairs, o.row, func(l bench.Listing) { add(bench.Entry{Listing: &l}) })
 		} else {
-			note, err = bench.Run(ctx, suite, lab, o.pairs, o.row, func(r bench.Result) {
+			note, err = bench.Run(ctx, suite, lab, o.pairs, o.chosen, func(r bench.Result) {
 				table.Row(r)
 				add(bench.Entry{Result: &r})
 			})
