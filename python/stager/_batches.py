@@ -73,7 +73,6 @@ class batches(Position):  # lower case: used like a function
 
     def __iter__(self) -> Iterator[list[Any]]:
         feed = self._feed
-        feed.start()
         number = feed.begin()
         samples = self._order.samples(lambda n: feed.get(number, n))
         return run(feed, number, (untag(batch) for batch in iter(lambda: list(itertools.islice(samples, self.size)), [])))

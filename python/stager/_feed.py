@@ -136,10 +136,12 @@ class Feed:
         if self.pid != os.getpid():
             raise UsageError(f"the loader of input {self.input} belongs to the process that made it; make another in this one")
 
-    def begin(self) -> int:
-        """Begins a pass over the current epoch, and returns its number. The caller calls start, before or after: get waits for it."""
+    def begin(self, started: bool = True) -> int:
+        """Begins a pass over the current epoch, and returns its number. If not started, the caller calls start, for which get waits."""
         self.own()
         warn_of_builder(self.input)
+        if started:
+            self.start()
         if self.ending:
             self.finish()
         self.leave()

@@ -86,7 +86,6 @@ class _Loader(Position):
 
     def __iter__(self) -> Iterator[Any]:
         feed = self._feed
-        feed.start()
         number = feed.begin()
         source = _SourceIterator(self._order.samples(lambda n: feed.get(number, n)))
 

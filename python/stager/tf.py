@@ -80,7 +80,6 @@ class Dataset(Position):
 
     def __iter__(self) -> Iterator[Any]:
         feed, tags, failures = self._feed, dict[int, list[Tag]](), list[BaseException]()
-        feed.start()
         number = feed.begin()
 
         def samples() -> Iterator[Any]:  # in a thread of TensorFlow, ahead of the training loop

@@ -203,7 +203,7 @@ class _Loader:
 
     def __iter__(self) -> Iterator[Any]:
         dataset, feed = self._stager, self._stager.feed()
-        dataset._pass = number = feed.begin()
+        dataset._pass = number = feed.begin(started=False)
         workers, persist = getattr(self, "num_workers", 0), getattr(self, "persistent_workers", False)
         if workers and not (self._serving and persist):
             context = getattr(self, "multiprocessing_context", None) or multiprocessing
