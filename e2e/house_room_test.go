@@ -13,6 +13,7 @@ import (
 var withoutRoom = map[string]string{
 	"bench":           "it measures speed, which sampling changes",
 	"cmd/bench":       "it runs no stager",
+	"floor":           "it runs no stager",
 	"frameworks":      "its plans have outputs alone",
 	"image":           "it runs no stager",
 	"kinds":           "it runs no stager",

@@ -34,6 +34,9 @@ func (g Goal) String() string {
 func (r Result) missed() (all []string) {
 	if r.Ratios.Median() < r.Goal.Ratio {
 		all = append(all, fmt.Sprintf("wall %.2f×", r.Ratios.Median()))
+		if floor := r.floorRatio(); floor > 0 {
+			all[0] += fmt.Sprintf(" of the floor's %.2f×", floor)
+		}
 	}
 	if got := r.perGB(r.Ours); r.Goal.PerGB > 0 && got > r.Goal.PerGB {
 		all = append(all, fmt.Sprintf("CPU %.3f s/GB", got))

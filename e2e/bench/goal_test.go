@@ -11,14 +11,17 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/e2e/floor"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == MeasureFlag {
-		if err := Measure(os.Args[2:]); err != nil {
-			panic(err)
+	for name, run := range map[string]func([]string) error{MeasureFlag: Measure, FloorFlag: floor.Run} {
+		if len(os.Args) > 1 && os.Args[1] == name {
+			if err := run(os.Args[2:]); err != nil {
+				panic(err)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -75,7 +78,16 @@ func newLab(t *testing.T) *Lab {
 func testRows(t *testing.T, suite Suite, lab *Lab, want string) {
 	var got []string
 	note, err := Run(t.Context(), suite, lab, 1, nil, func(r Result) {
-		got = append(got, strings.TrimSuffix(r.Store+": "+r.Work+": "+r.Peer+": "+r.Goal.String(), ": "))
+		goal := r.Goal
+		for slow, fast := range map[float64]float64{1.2: 2.6, 1.3: 1.8} { // the disk may be either: TestGoalOfDisk
+			if strings.Contains(r.Store, " disk") && goal.Ratio == slow {
+				goal = disk{rate: fastDisk}.goal(slow, fast)
+			}
+		}
+		got = append(got, strings.TrimSuffix(r.Store+": "+r.Work+": "+r.Peer+": "+goal.String(), ": "))
+		if large := strings.Contains(r.Store, " disk") && r.Files == 0; (len(r.FloorRuns.Wall) > 0) != (r.Goal != Goal{} && !large) {
+			t.Errorf("%s %s has the floor %v, and the goal %v", r.Store, r.Work, r.FloorRuns, r.Goal)
+		}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +102,29 @@ func testRows(t *testing.T, suite Suite, lab *Lab, want string) {
 		if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
 			t.Errorf("%s still holds %v, %v", directory, left, err)
 		}
+	}
+}
+
+// A disk that is slower than what arrives leaves less to gain.
+func TestGoalOfDisk(t *testing.T) {
+	for rate, want := range map[float64]Goal{0.5e9: {Ratio: 1.2}, 0.99e9: {Ratio: 1.2}, 1e9: {Ratio: 2.6, PerGB: 0.35}, 2e9: {Ratio: 2.6, PerGB: 0.35}} {
+		if got := (disk{rate: rate}).goal(1.2, 2.6); got != want {
+			t.Errorf("%.2f GB/s: got goal %v, want %v", rate/1e9, got, want)
+		}
+	}
+}
+
+// The floor's ratio is beside what was missed: it is the most that can be reached.
+func TestMissedGoalIsBesideTheFloor(t *testing.T) {
+	r := Result{
+		Bytes: 1e9, Ours: Sample{Wall: 2 * time.Second}, Theirs: Sample{Wall: 3 * time.Second}, Ratios: Ratios{1.5, 1.5, 1.5}, Goal: Goal{Ratio: 3},
+		TheirRuns: Runs{Wall: []float64{3, 4, 2}}, Floor: Sample{Wall: time.Second, CPU: time.Second / 2}, FloorRuns: Runs{Wall: []float64{1, 2, 1}},
+	}
+	r.Missed = r.missed()
+	var line strings.Builder
+	Table{Out: &line}.Row(r)
+	if want := "| 2.00 | 3.00 | 1.00 | 1.50 | 0 | 3 | 0.00 | 0.00 | 0.50 | 0 | 0 | ≥ 3.0×; missed: wall 1.50× of the floor's 2.00× |\n"; !strings.HasSuffix(line.String(), want) {
+		t.Errorf("got row %s want its end %q", line.String(), want)
 	}
 }
 

@@ -46,11 +46,13 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 
 	memory := s.site(lab, client, "s3, quick, memory", s.server.Endpoint, lab.Dir)
 	onDisk := s.site(lab, client, "s3, quick, disk", s.server.Endpoint, disk.path)
+	onDisk.floor.large = 0 // the disk is the floor
 	far := s.site(lab, client, fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
+	far.floor.small = 256
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),
-		s.row(onDisk.reading, large, Goal{Ratio: 2.6, PerGB: 0.35}),
-		s.row(onDisk.reading, Data{Files: 64, FileSize: size / 16}, Goal{Ratio: 1.8, PerGB: 0.35}),
+		s.row(onDisk.reading, large, disk.goal(1.2, 2.6)),
+		s.row(onDisk.reading, Data{Files: 64, FileSize: size / 16}, disk.goal(1.3, 1.8)),
 		s.row(memory.reading, small, Goal{Ratio: 3, PerFile: 70 * time.Microsecond}),
 		s.row(onDisk.reading, small, Goal{Ratio: 2.3}),
 		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 5, PerGB: 0.4}),
@@ -122,6 +124,7 @@ func (s *fixture) site(lab *Lab, client, name, endpoint, to string) *site {
 		get:    func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
 		put:    func(from, to string) *exec.Cmd { return s5cmd(from+"/", "s3://bench/"+to+"/") },
 		remove: func(directory string) error { s.server.Drop(directory + "/"); return nil },
+		floor:  floorOf{url: endpoint + "/bench/", ca: s.server.CAFile, large: 2, small: 8},
 	}
 }
 
@@ -134,6 +137,9 @@ func (s *fixture) row(move func(set) Row, kind Data, goal Goal) Row {
 	row := move(moved)
 	if row.Peer != otherStager { // beside which there is no goal
 		row.Goal = goal
+	}
+	if !row.HasGoal() {
+		row.Floor = nil
 	}
 	reset := row.Reset
 	row.Reset = func(ctx context.Context) error {

@@ -47,13 +47,14 @@ type reportRow struct {
 }
 
 func rowOf(r Result) reportRow {
+	floorWall, floorCPU := r.floorFigures()
 	mb := func(s Sample) string { return fmt.Sprintf("%.0f", float64(s.RSS)/1e6) }
 	return reportRow{
 		Store: r.Store, Work: r.Work, Peer: r.Peer, Goal: r.goal(), Missed: len(r.Missed) > 0,
 		Figures: []string{
-			fmt.Sprintf("%.2f", r.Ours.Wall.Seconds()), fmt.Sprintf("%.2f", r.Theirs.Wall.Seconds()), fmt.Sprintf("%.2f", r.Ratios.Median()),
+			fmt.Sprintf("%.2f", r.Ours.Wall.Seconds()), fmt.Sprintf("%.2f", r.Theirs.Wall.Seconds()), floorWall, fmt.Sprintf("%.2f", r.Ratios.Median()),
 			fmt.Sprintf("%.0f", 100*r.Ratios.Uncertainty()), fmt.Sprint(len(r.Ratios)),
-			fmt.Sprintf("%.2f", r.perGB(r.Ours)), fmt.Sprintf("%.2f", r.perGB(r.Theirs)), mb(r.Ours), mb(r.Theirs),
+			fmt.Sprintf("%.2f", r.perGB(r.Ours)), fmt.Sprintf("%.2f", r.perGB(r.Theirs)), floorCPU, mb(r.Ours), mb(r.Theirs),
 		},
 		Runs: template.HTML(dots(r)), // it has no words but numbers
 	}

@@ -59,6 +59,7 @@ func TestPageHasRowsAndRuns(t *testing.T) {
 				Store: evil, Work: "get 1 GB", Peer: evil, Bytes: 1e9, Goal: Goal{Ratio: 3}, Missed: []string{"wall 2.00×"},
 				Ours: Sample{Wall: time.Second, CPU: time.Second / 2, RSS: 40e6}, Theirs: Sample{Wall: 2 * time.Second, CPU: time.Second, RSS: 20e6}, Ratios: Ratios{2, 2},
 				OurRuns: Runs{Wall: []float64{1, 1.25}}, TheirRuns: Runs{Wall: []float64{2, 2.5, 0}},
+				Floor: Sample{Wall: time.Second / 2, CPU: time.Second / 4}, FloorRuns: Runs{Wall: []float64{0.5}},
 			},
 			{Store: "nfs", Work: "put 1 GB", Peer: "cp", Bytes: 1e9, Goal: Goal{Ratio: 3}, Ratios: Ratios{3}},
 		},
@@ -76,12 +77,12 @@ func TestPageHasRowsAndRuns(t *testing.T) {
 		for _, td := range elements(tr, "td") {
 			cells = append(cells, words(td))
 		}
-		rows = append(rows, cells[:13])
+		rows = append(rows, cells[:15])
 		missed = append(missed, attribute(tr, "class") == "missed")
 	}
 	want := [][]string{
-		{evil, "get 1 GB", evil, "1.00", "2.00", "2.00", "0", "2", "0.50", "1.00", "40", "20", "≥ 3.0×; missed: wall 2.00×"},
-		{"nfs", "put 1 GB", "cp", "0.00", "0.00", "3.00", "0", "1", "0.00", "0.00", "0", "0", "≥ 3.0×"},
+		{evil, "get 1 GB", evil, "1.00", "2.00", "0.50", "2.00", "0", "2", "0.50", "1.00", "0.25", "40", "20", "≥ 3.0×; missed: wall 2.00×"},
+		{"nfs", "put 1 GB", "cp", "0.00", "0.00", "", "3.00", "0", "1", "0.00", "0.00", "", "0", "0", "≥ 3.0×"},
 	}
 	if !reflect.DeepEqual(rows, want) || !slices.Equal(missed, []bool{true, false}) {
 		t.Errorf("got rows\n%q, missed %v, want\n%q, only the first missed", rows, missed, want)

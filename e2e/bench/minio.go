@@ -20,6 +20,9 @@ func minio(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	if err != nil {
 		return nil, "", nil, err
 	}
+	if err := server.OpenToAll(ctx, "bench"); err != nil { // the floor signs nothing
+		return nil, "", nil, errors.Join(err, server.Close())
+	}
 	dir := filepath.Join(lab.Dir, "minio")
 	stop = stops{func() error { return os.RemoveAll(dir) }, server.Close}.all
 	defer func() {
@@ -42,6 +45,7 @@ func minio(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 			cmd.Env = append(append(os.Environ(), server.Env()...), "S3_ENDPOINT_URL="+endpoint)
 			return quietly(cmd)
 		},
+		floor: floorOf{url: endpoint + "/bench/", small: 8},
 	}
 	if err := quietly(s.stager("push", "--quiet", data.Many, s.at("many"))); err != nil {
 		return nil, "", nil, err

@@ -23,6 +23,9 @@ type Row struct {
 	Ours, Theirs Command
 	// Rivals are more peers, each with a command and a result of its own.
 	Rivals []Rival
+	// Floor moves the same bytes and leaves out what makes a transfer safe (package floor). Its times say
+	// how far any client can come on this machine; nil where there is none.
+	Floor Command
 	// Reading is the file in which the commands leave a Reading; "" when they are not
 	// trainers.
 	Reading string

@@ -23,6 +23,9 @@ type Result struct {
 	OurRuns   Runs `json:"ourRuns"`
 	TheirRuns Runs `json:"theirRuns"`
 
+	Floor     Sample `json:"floor,omitzero"` // without memory and time where the row has none
+	FloorRuns Runs   `json:"floorRuns,omitzero"`
+
 	Goal   Goal     `json:"goal,omitzero"`
 	Missed []string `json:"missed,omitempty"` // of the goals, with what came instead
 }
@@ -39,6 +42,18 @@ func runsOf(samples []Sample) (all Runs) {
 		all.Wall, all.CPU = append(all.Wall, s.Wall.Seconds()), append(all.CPU, s.CPU.Seconds())
 	}
 	return all
+}
+
+// floorRatio is the ratio that the floor reaches beside the peer: the median of those of the turns, or 0 without a floor.
+func (r Result) floorRatio() float64 {
+	var ratios Ratios
+	for i, s := range r.FloorRuns.Wall {
+		ratios = append(ratios, r.TheirRuns.Wall[i]/s)
+	}
+	if len(ratios) == 0 {
+		return 0
+	}
+	return ratios.Median()
 }
 
 // perGB is CPU time, in seconds for each GB.
@@ -76,12 +91,17 @@ func (row Row) run(ctx context.Context, pairs int, may time.Duration) ([]Result,
 	for _, rival := range rivals {
 		runs = append(runs, rival.Command)
 	}
+	if row.Floor != nil {
+		runs = append(runs, row.Floor)
+	}
 	turn := func(first int) (samples []Sample, err error) {
 		samples = make([]Sample, len(runs))
 		for i := range runs {
 			who := (first + i) % len(runs)
 			if samples[who], err = row.once(ctx, runs[who]); err != nil && who == 0 {
 				return nil, fmt.Errorf("stager: %w", err)
+			} else if err != nil && who > len(rivals) {
+				return nil, fmt.Errorf("the floor: %w", err)
 			} else if err != nil {
 				return nil, fmt.Errorf("%s: %w", rivals[who-1].Peer, err)
 			}
@@ -113,6 +133,10 @@ func (row Row) run(ctx context.Context, pairs int, may time.Duration) ([]Result,
 		r := &results[i]
 		r.Ours, r.Theirs = median(all[0]), median(all[1+i])
 		r.OurRuns, r.TheirRuns = runsOf(all[0]), runsOf(all[1+i])
+		if row.Floor != nil {
+			floor := all[len(all)-1]
+			r.Floor, r.FloorRuns = median(floor), runsOf(floor)
+		}
 		r.Missed = r.missed()
 	}
 	return results, nil

@@ -28,6 +28,8 @@ type site struct {
 	// directory from into the store's directory to, which is not there.
 	get, put func(from, to string) *exec.Cmd
 	remove   func(directory string) error // removes a directory of the store; nil where it may go from dir
+
+	floor floorOf
 }
 
 // stager is a command of ours.
@@ -92,6 +94,7 @@ func (s *site) reading(d set) Row {
 			return firstOf(os.Mkdir(to, 0o755), written(to))
 		},
 		Theirs: func() *exec.Cmd { return s.get(d.name, to) },
+		Floor:  s.floor.command(d, d.name, &to, true),
 		Check: func(context.Context) error {
 			if err := equal(to, d.dir); err != nil {
 				return err
@@ -122,6 +125,7 @@ func (s *site) writing(d set) Row {
 			return nil
 		},
 		Theirs: func() *exec.Cmd { return s.put(d.dir, to) },
+		Floor:  s.floor.command(d, "", &to, false),
 		Check:  func(context.Context) error { return firstOf(s.holds(to, d.dir), s.drop(to)) },
 	}, func() []string { return []string{"push", "--quiet", d.dir, s.at(to)} })
 }

@@ -72,6 +72,11 @@ func smb(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 	if err != nil {
 		return nil, "", nil, err
 	}
+	near, stopNear, err := nearFloor(lab)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, stopNear)
 	for _, mode := range []servers.SambaMode{servers.SambaPlain, servers.SambaSigned, servers.SambaEncrypted} {
 		server, err := servers.StartSamba(ctx, servers.SambaOptions{Mode: mode})
 		if err != nil {
@@ -102,6 +107,8 @@ func smb(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 			return nil, "", nil, err
 		}
 		all := s.rows()
+		s.floor = near
+		all[0] = s.reading(lab.Data.one())
 		all[0].Goal = Goal{Ratio: 1.2}
 		rows = append(rows, all...)
 	}
@@ -156,6 +163,12 @@ func nfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 		return far.stager("push", "--quiet", "--connections=1", from, far.at(to)+one)
 	}
 	rows = near.rows()
+	var stopFloor func() error
+	if near.floor, stopFloor, err = nearFloor(lab); err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, stopFloor)
+	rows[0] = near.reading(lab.Data.one())
 	rows[0].Goal = Goal{Ratio: 0.8}
 	return append(rows, far.rows()...), "NFS-Ganesha, version 4.1", end.all, nil
 }

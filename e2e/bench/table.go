@@ -64,8 +64,8 @@ func (t Table) Begin(m Machine, pairs int) {
 		most = t.Patience.String()
 	}
 	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of at least %d pairs run in turn, and of more for up to %s until the standard error of the ratio, which is the median of the pairs', is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, most, 100*sure, mostMemory/1_000_000)
-	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | ± % | pairs | CPU s/GB | peer's | RSS MB | peer's | goal |")
-	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | floor s | ratio | ± % | pairs | CPU s/GB | peer's | floor's | RSS MB | peer's | goal |")
+	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
 }
 
 // Machine writes what stands above tables without pairs.
@@ -76,8 +76,18 @@ func (t Table) Machine(m Machine, runs int) {
 // Row writes one.
 func (t Table) Row(r Result) {
 	mb := func(s Sample) int64 { return (s.RSS + 500_000) / 1_000_000 }
-	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.0f | %d | %.2f | %.2f | %d | %d | %s |\n", r.Store, r.Work, r.Peer,
-		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratios.Median(), 100*r.Ratios.Uncertainty(), len(r.Ratios), r.perGB(r.Ours), r.perGB(r.Theirs), mb(r.Ours), mb(r.Theirs), r.goal())
+	floorWall, floorCPU := r.floorFigures()
+	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %s | %.2f | %.0f | %d | %.2f | %.2f | %s | %d | %d | %s |\n", r.Store, r.Work, r.Peer,
+		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), floorWall, r.Ratios.Median(), 100*r.Ratios.Uncertainty(), len(r.Ratios),
+		r.perGB(r.Ours), r.perGB(r.Theirs), floorCPU, mb(r.Ours), mb(r.Theirs), r.goal())
+}
+
+// floorFigures are the floor's wall time in seconds and CPU time for each GB, or "" without a floor.
+func (r Result) floorFigures() (wall, cpu string) {
+	if len(r.FloorRuns.Wall) == 0 {
+		return "", ""
+	}
+	return fmt.Sprintf("%.2f", r.Floor.Wall.Seconds()), fmt.Sprintf("%.2f", r.perGB(r.Floor))
 }
 
 // Readings writes what the trainers among the results saw, as a table of its own.

@@ -68,8 +68,8 @@ func (c *Ceph) Download(ctx context.Context, bucket, prefix, to string) error {
 	return nil
 }
 
-// versioning is the part of a bucket that says so.
-const versioning = "versioning"
+// The parts of a bucket that are signed.
+const versioning, policy = "versioning", "policy"
 
 // ask sends a request, signed as S3 first did it, and returns the answer, which must
 // be good.
@@ -80,9 +80,11 @@ func (s *S3) ask(ctx context.Context, method, path string, query url.Values, bod
 	}
 	resource := (&url.URL{Path: path}).EscapedPath() // the rest of a query is not signed
 	address := s.Endpoint + resource + "?" + query.Encode()
-	if query.Has(versioning) {
-		resource += "?" + versioning
-		address = s.Endpoint + resource
+	for _, signed := range []string{versioning, policy} {
+		if query.Has(signed) {
+			resource += "?" + signed
+			address = s.Endpoint + resource
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
@@ -102,7 +104,7 @@ func (s *S3) ask(ctx context.Context, method, path string, query url.Values, bod
 	if _, err := io.Copy(&answer, res.Body); err != nil {
 		return nil, err
 	}
-	if res.StatusCode != http.StatusOK {
+	if res.StatusCode/100 != 2 {
 		return nil, fmt.Errorf("%s %s: %s: %s", method, resource, res.Status, answer.String())
 	}
 	return answer.Bytes(), nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,11 +33,16 @@ var (
 // whether the server answers.
 func startForeignS3(ctx context.Context, name string, ready func(context.Context, *S3) error, configure func(f *Foreign) (*exec.Cmd, error)) (*Foreign, error) {
 	return startForeign(ctx, name, func(f *Foreign) (*exec.Cmd, error) {
-		s3 := S3{Endpoint: "http://" + f.Address, AccessKey: "stager-test", SecretKey: "stager-test-secret", Region: "us-east-1"}
+		s3 := s3At(f.Address)
 		f.env = s3.Env()
 		f.answers = func(ctx context.Context) error { return ready(ctx, &s3) }
 		return configure(f)
 	})
+}
+
+// s3At has the credentials that all servers here accept.
+func s3At(address string) S3 {
+	return S3{Endpoint: "http://" + address, AccessKey: "stager-test", SecretKey: "stager-test-secret", Region: "us-east-1"}
 }
 
 // makesBucket is how a server is ready that makes buckets when it is asked to.
@@ -162,6 +168,14 @@ func StartMinIO(ctx context.Context, bucket string) (*Foreign, error) {
 			"MINIO_CONFIG_ENV_FILE=", "HOME="+f.temp.path)
 		return cmd, nil
 	})
+}
+
+// OpenToAll lets requests without a signature get and put the objects of a bucket of MinIO.
+func (f *Foreign) OpenToAll(ctx context.Context, bucket string) error {
+	const allow = `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::%s/*"}]}`
+	s3 := s3At(f.Address)
+	_, err := s3.ask(ctx, http.MethodPut, "/"+bucket, url.Values{policy: nil}, fmt.Sprintf(allow, bucket))
+	return err
 }
 
 // StartS3Mock starts Adobe's S3Mock with a bucket, which it keeps over a kill. It listens on

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/e2e/bench"
+	"github.com/stager-dev/stager/e2e/floor"
 )
 
 func main() {
@@ -40,6 +41,8 @@ func main() {
 		exit(bench.Measure(args[1:]), 1)
 	case len(args) > 0 && args[0] == bench.ReaderFlag:
 		exit(bench.Reader(context.Background(), args[1:]), 1)
+	case len(args) > 0 && args[0] == bench.FloorFlag:
+		exit(floor.Run(args[1:]), 1)
 	case len(args) > 0 && args[0] == "compare":
 		exit(compare(os.Stdout, args[1:]), 2)
 	}
