@@ -2,6 +2,7 @@ package backends
 
 import (
 	"math"
+	"runtime"
 	"runtime/metrics"
 	"slices"
 	"time"
@@ -19,6 +20,10 @@ import (
 // steps small. A memory shortage reduces the limit by a quarter. A step that costs more than
 // spareMemory is reverted.
 //
+// It does not probe while the processors are the bottleneck: while this process uses nearly all that it may, or at least half
+// and the rest of the machine uses the others, such as a store on the same machine. More requests would then cost memory and
+// cache misses. Throughput alone does not show this reliably: it varies, and the best of several measurements counts.
+//
 // A user-set limit is a cap. Concurrency ramps up to it as memory allows, whatever the throughput,
 // and ignores throttling.
 //
@@ -29,12 +34,16 @@ import (
 type concurrencyLimiter struct {
 	least, most int
 	memory      func() int64 // memory use of the process
-	enough      int64        // memory use that counts as a shortage; 0: no limit
-	base        int64        // lowest memory use since probing began
-	userSet     bool         // most is a user-set cap
-	short       func(n int)  // called once with the reduced limit when memory is short; may be nil
+	// processors returns the CPU time of the process and the idle time of all CPUs; nil: neither is known.
+	processors func() (used, idle time.Duration)
+	enough     int64       // memory use that counts as a shortage; 0: no limit
+	base       int64       // lowest memory use since probing began
+	userSet    bool        // most is a user-set cap
+	short      func(n int) // called once with the reduced limit when memory is short; may be nil
 
-	since    time.Time // start of this measurement; zero: none yet
+	since    time.Time     // start of this measurement; zero: none yet
+	used     time.Duration // of processors then; negative: unknown
+	idle     time.Duration
 	bytes    int64
 	requests int
 	peak     int // peak number of requests in flight
@@ -62,6 +71,9 @@ const (
 	spareMemory               = 16 << 20
 	firstPause, longestPause  = 2 * time.Second, time.Minute
 	afterRefusal              = 5 * time.Second
+	// Shares of the processors: used by this process, and by nobody. The last one is less than the resolution of a
+	// short measurement on two CPUs.
+	nearlyAll, half, hardlyAny = 0.9, 0.5, 1. / 16
 )
 
 // newConcurrencyLimiter returns a limiter that starts at start and may reach most, or nil if there
@@ -99,6 +111,7 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 	}
 	rate := (float64(c.bytes) + requestWorth*float64(c.requests)) / took.Seconds()
 	full := c.peak >= limit-limit/4
+	busy := c.busySince(took)
 	c.begin(now)
 	switch {
 	case c.isShort():
@@ -124,6 +137,10 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 		return limit
 	case limit >= c.most, c.back == 0 && now.Before(c.next):
 		c.back = 0
+		return limit
+	}
+	if busy && !c.userSet {
+		c.stop(now)
 		return limit
 	}
 	if has := c.memory(); c.base == 0 || has < c.base {
@@ -157,6 +174,21 @@ func (c *concurrencyLimiter) tell(limit int) int {
 // begin starts a measurement.
 func (c *concurrencyLimiter) begin(now time.Time) {
 	c.since, c.bytes, c.requests, c.peak = now, 0, 0, 0
+	c.used, c.idle = -1, -1
+	if c.processors != nil && !now.Before(c.next) {
+		c.used, c.idle = c.processors()
+	}
+}
+
+// busySince reports whether the processors were the bottleneck since begin, which was so long ago.
+func (c *concurrencyLimiter) busySince(took time.Duration) bool {
+	if c.used < 0 {
+		return false
+	}
+	used, idle := c.processors()
+	ours := float64(used-c.used) / float64(took) / float64(runtime.GOMAXPROCS(0))
+	unused := float64(idle-c.idle) / float64(took) / float64(runtime.NumCPU())
+	return ours > nearlyAll || ours > half && c.idle >= 0 && unused < hardlyAny
 }
 
 // stop suspends probing.

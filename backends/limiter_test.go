@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -449,6 +450,63 @@ func TestStoreReportsThatMemoryLimitsItsConnections(t *testing.T) {
 		r.drive(t, s.requests, 20_000)
 		if want := `level=WARN msg="using fewer concurrent requests than configured to limit memory" asked=512 now=`; strings.Count(said.String(), want) != 1 {
 			t.Errorf("got the log %q, want %q once", said.String(), want)
+		}
+	})
+}
+
+// More requests bring nothing while the processors are the bottleneck, and once they went from 8 to hundreds there: a
+// process becomes faster in its first half second, and the best of several measurements counts. But a machine that is busy
+// with other work is a reason for more requests, and so is a store far away.
+func TestLimiterDoesNotProbeWhileProcessorsAreBusy(t *testing.T) {
+	procs, cpus := float64(runtime.GOMAXPROCS(0)), float64(runtime.NumCPU())
+	for _, tt := range []struct {
+		ours, unused float64 // shares of the processors; negative: unknown
+		grows        bool
+	}{
+		{0.95, 0.5, false}, // as much as the process may use, on a machine with more
+		{0.95, 0, false},
+		{0.6, 0, false}, // the store is on the same machine
+		{0.6, 0.05, false},
+		{0.6, 0.1, true},
+		{0.4, 0, true}, // others use the rest
+		{0.1, 0.9, true},
+		{0.6, -1, true},
+		{0.95, -1, false},
+		{-1, -1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			c := newConcurrencyLimiter(8, 512, 0)
+			c.processors = func() (used, idle time.Duration) {
+				used, idle = -1, -1
+				passed := float64(time.Since(start) + time.Hour)
+				if tt.ours >= 0 {
+					used = time.Duration(passed * tt.ours * procs)
+				}
+				if tt.unused >= 0 {
+					idle = time.Duration(passed * tt.unused * cpus)
+				}
+				return used, idle
+			}
+			s := newSemaphore(8, c)
+			(&road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}).drive(t, s, 10_000)
+			if got := s.now(); got > 64 != tt.grows || got < 8 {
+				t.Errorf("with %v of the processors for the process and %v unused: got limit %d, want more than 64: %v", tt.ours, tt.unused, got, tt.grows)
+			}
+		})
+	}
+}
+
+// A cap that the user set is reached, whoever uses the processors.
+func TestUserSetLimitIgnoresBusyProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c := newCappedLimiter(boundStart, 256, 0, nil)
+		c.processors = func() (used, idle time.Duration) { return time.Since(start) * time.Duration(runtime.GOMAXPROCS(0)), 0 }
+		s := newSemaphore(boundStart, c)
+		(&road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}).drive(t, s, 10_000)
+		if s.now() != 256 {
+			t.Errorf("got limit %d, want 256", s.now())
 		}
 	})
 }

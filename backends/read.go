@@ -116,7 +116,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 			}
 			*at += int64(len(p))
 			s.requests.moved(len(p))
-			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(len(p)))
+			s.bytesRead().Add(float64(len(p)))
 			s.opts.Metrics.received.Add(int64(len(p)))
 		}
 		if err != nil {

@@ -8,9 +8,13 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"github.com/stager-dev/stager/backends/sys"
 )
 
 // Options configure a Store. The zero value works.
@@ -60,6 +64,7 @@ type Store struct {
 	outage       *outage
 	paging       *paging
 	turn         func(ctx context.Context) error // waits before each attempt; may be nil
+	bytesRead    func() prometheus.Counter       // of the scheme; appears in the metrics at the first byte
 }
 
 // NewStore returns a Store on b. name appears in errors and logs.
@@ -96,9 +101,14 @@ func (s *Store) stand(b Backend) {
 	} else {
 		start, most := max(s.capabilities.Parallelism, 1), concurrencyForFiles()
 		start, most = min(start, most), min(s.capabilities.MaxParallelism, most)
-		s.requests = newSemaphore(start, newConcurrencyLimiter(start, most, s.opts.Memory))
+		limiter := newConcurrencyLimiter(start, most, s.opts.Memory)
+		if limiter != nil {
+			limiter.processors = sys.ProcessorTime
+		}
+		s.requests = newSemaphore(start, limiter)
 	}
 	s.parts, _ = b.(PartCreator)
+	s.bytesRead = sync.OnceValue(func() prometheus.Counter { return s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read") })
 	if s.capabilities.Hedged && !s.opts.NoHedge {
 		s.hedge = &hedger{new(hedge), s.requests, func(answered string) {
 			s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()

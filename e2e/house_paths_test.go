@@ -29,6 +29,7 @@ var pathsAllowed = map[string]struct {
 	"window/disk/small.go":                {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
 	"window/disk/state.go":                {[]string{"root.OpenFile("}, "directories alone, and none out of the directory"},
 	"backends/sys/boot_linux.go":          {[]string{"os.ReadFile("}, "a file of the kernel's"},
+	"backends/sys/process_linux.go":       {[]string{"os.ReadFile("}, "a file of the kernel's"},
 	"backends/sys/stat_linux.go":          {[]string{"root.OpenFile("}, "a trainer's file, opened for its birth time alone (O_PATH), without following a link"},
 	"backends/sys/sync_darwin.go":         {[]string{"root.OpenFile("}, "what was just written, opened without following a link or blocking, and synced"},
 	"window/disk/speed.go":                {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},

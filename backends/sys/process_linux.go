@@ -1,6 +1,9 @@
 package sys
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,4 +20,21 @@ func ThreadTime() time.Duration {
 		return -1
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// ProcessorTime returns the CPU time that this process has used and that all CPUs of the machine have been idle, or
+// negative values if the kernel does not report them. The resolution of idle is 10ms.
+func ProcessorTime() (used, idle time.Duration) {
+	used, idle = -1, -1
+	var usage unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &usage) == nil {
+		used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	if text, err := os.ReadFile("/proc/uptime"); err == nil {
+		_, second, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+		if seconds, err := strconv.ParseFloat(second, 64); err == nil {
+			idle = time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return used, idle
 }
