@@ -68,8 +68,6 @@ func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 		g.tls.ServerName = base.Hostname()
 		g.tls.DynamicRecordSizingDisabled = true // else the first records of a connection have 1.4 KB
 		g.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-		g.tls.DynamicRecordSizingDisabled = true // else the first records of a connection have 1.4 KB
-		g.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 		if port == "" {
 			port = "443"
 		}
@@ -337,6 +335,10 @@ func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 	for {
 		if first, err := w.in.Peek(1); err == nil && first[0] == tlsAlert {
 			return nil, ErrExpectsTLS
+		}
+		if res := readHead(w.in, req); res != nil {
+			w.left = math.MaxInt64
+			return res, nil
 		}
 		res, err := http.ReadResponse(w.in, req)
 		switch {
