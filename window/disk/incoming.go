@@ -101,13 +101,18 @@ func incomingName(id string) string {
 // openIncoming opens a file directly below incomingDir for reading and writing, and returns its
 // size in bytes. It creates the file if needed. It removes an object of that name that is not a
 // regular file or has other names. os.Root would need more system calls, and would try to register
-// the file with the poller like a socket.
+// the file with the poller like a socket. So would os.NewFile, if the file were open with O_NONBLOCK. That is needed only for
+// an object that is there, which may be leased or a device. Nearly all files are new.
 func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
-	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	open := func(more int) (int, error) {
+		return retry(func() (int, error) { return unix.Openat(int(f.incomingDir.Fd()), name, flags|more, 0o644) })
+	}
+	if fd, err := open(unix.O_EXCL); err == nil {
+		return os.NewFile(uintptr(fd), name), 0, nil
+	}
 	for try := 0; ; try++ {
-		fd, err := retry(func() (int, error) {
-			return unix.Openat(int(f.incomingDir.Fd()), name, flags, 0o644)
-		})
+		fd, err := open(unix.O_NONBLOCK)
 		var st unix.Stat_t
 		if err == nil {
 			if err = retryErr(func() error { return unix.Fstat(fd, &st) }); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink <= 1 {
@@ -242,8 +247,13 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (in
 	if st.Size != in.size {
 		return 0, &ChangedError{path.Join(incomingDir, in.name)}
 	}
-	if err := in.file.Chmod(mode); err != nil || modified.IsZero() {
-		return st.Ino, err
+	if mode.Perm() != mode || uint32(mode) != st.Mode&0o7777 {
+		if err := in.file.Chmod(mode); err != nil {
+			return st.Ino, err
+		}
+	}
+	if modified.IsZero() {
+		return st.Ino, nil
 	}
 	at := unix.NsecToTimespec(modified.UnixNano())
 	err = retryErr(func() error {
