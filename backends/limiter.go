@@ -20,9 +20,9 @@ import (
 // steps small. A memory shortage reduces the limit by a quarter. A step that costs more than
 // spareMemory is reverted.
 //
-// It does not probe while the processors are the bottleneck: while this process uses nearly all that it may, or at least half
-// and the rest of the machine uses the others, such as a store on the same machine. More requests would then cost memory and
-// cache misses. Throughput alone does not show this reliably: it varies, and the best of several measurements counts.
+// It takes no step while the processors are the bottleneck: this process uses nearly all that it may, or at least half of
+// them and hardly any of the machine is idle, as with a store on the same machine. More requests would only cost memory and
+// cache misses. Throughput does not show this reliably, because it varies and the best of several measurements counts.
 //
 // A user-set limit is a cap. Concurrency ramps up to it as memory allows, whatever the throughput,
 // and ignores throttling.

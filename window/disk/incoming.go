@@ -101,8 +101,8 @@ func incomingName(id string) string {
 // openIncoming opens a file directly below incomingDir for reading and writing, and returns its
 // size in bytes. It creates the file if needed. It removes an object of that name that is not a
 // regular file or has other names. os.Root would need more system calls, and would try to register
-// the file with the poller like a socket. So would os.NewFile, if the file were open with O_NONBLOCK. That is needed only for
-// an object that is there, which may be leased or a device. Nearly all files are new.
+// the file with the poller like a socket. So would os.NewFile with a file that is open with O_NONBLOCK. Only an
+// object that is already there needs that: it may be leased, or a device. Nearly all files are new.
 func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	open := func(more int) (int, error) {
