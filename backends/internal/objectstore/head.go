@@ -22,12 +22,17 @@ func readHead(in *bufio.Reader, req *http.Request) *http.Response {
 	if err != nil || end < 0 || req.Method == http.MethodHead {
 		return nil
 	}
-	first, lines, _ := strings.Cut(string(buf[:end+len("\r\n")]), "\r\n")
+	head := string(buf[:end+len("\r\n")])
+	n := strings.Count(head, "\r\n")
+	if strings.Count(head, "\r") != n || strings.Count(head, "\n") != n {
+		return nil // a single "\n" ends a line, too
+	}
+	n-- // the first one is no header
+	first, lines, _ := strings.Cut(head, "\r\n")
 	status, ok := strings.CutPrefix(first, "HTTP/1.1 ")
 	if !ok || !strings.HasPrefix(status, "200 ") && !strings.HasPrefix(status, "206 ") {
 		return nil
 	}
-	n := strings.Count(lines, "\n")
 	values := make([]string, n) // of all headers, so that each takes no memory of its own
 	res := &http.Response{
 		Status: status, StatusCode: int(status[1]-'0')*10 + int(status[2]-'0') + 200,
@@ -37,7 +42,7 @@ func readHead(in *bufio.Reader, req *http.Request) *http.Response {
 		var line string
 		line, lines, _ = strings.Cut(lines, "\r\n")
 		name, value, ok := strings.Cut(line, ":")
-		value = textproto.TrimString(value)
+		value = strings.Trim(value, " \t")
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return nil // malformed, or continues the line before
 		}

@@ -44,6 +44,9 @@ var heads = map[string]bool{
 	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA : b\r\n\r\nhello":                           false,
 	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nno colon\r\n\r\nhello":                        false,
 	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n: no name\r\n\r\nhello":                       false,
+	"HTTP/1.1 200 \n\r\nContent-Length: 0\r\n\r\n":                                         false, // the head ends after its first line
+	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\n\r\n\r\nhello":                              false,
+	"HTTP/1.1 200 \r\nContent-Length:00\r\r\n\r\n":                                         false, // net/http refuses it
 	"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello":                                          false,
 	"HTTP/1.1 200 OK\nContent-Length: 5\r\n\r\nhello":                                      false,
 	"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA: b\nContent-Length: 6\r\n\r\nhello":         false,
