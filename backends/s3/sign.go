@@ -26,8 +26,7 @@ type signer struct {
 	service string
 	region  string
 	key     atomic.Pointer[dayKey]
-	date    atomic.Pointer[signedDate] // the most recent one
-	ahead   atomic.Int64               // nanoseconds that the store's clock is ahead of ours
+	ahead   atomic.Int64 // nanoseconds that the store's clock is ahead of ours
 }
 
 // dayKey is the signing key of a secret for one day, one region and one service.
@@ -123,18 +122,12 @@ func (s *signer) header(ctx context.Context, q *call, now time.Time) (http.Heade
 			return nil, err
 		}
 		now = now.Add(time.Duration(s.ahead.Load())).UTC()
-		q.values[sumField], q.values[dateField], q.values[s.token] = emptySum, s.dateOf(now), creds.SessionToken
+		q.values[sumField], q.values[dateField], q.values[s.token] = emptySum, now.Format("20060102T150405Z"), creds.SessionToken
 		if q.body != nil {
 			q.values[sumField] = unsigned
 		}
 	}
-	n := 2 // those that follow
-	for i := range &q.values {
-		if q.values[i] != "" {
-			n++
-		}
-	}
-	h := make(http.Header, n)
+	h := make(http.Header, 8) // most requests have no more, and a map of more is several times as large
 	for i, value := range &q.values {
 		if value != "" && i != hostField {
 			h[fields[i].sent] = q.values[i : i+1 : i+1]
@@ -145,22 +138,6 @@ func (s *signer) header(ctx context.Context, q *call, now time.Time) (http.Heade
 		h["Authorization"] = []string{s.authorization(&creds, q)}
 	}
 	return h, nil
-}
-
-// dateOf returns a time as it is signed. Thousands of requests in the same second share the text.
-func (s *signer) dateOf(now time.Time) string {
-	if d := s.date.Load(); d != nil && d.second == now.Unix() {
-		return d.text
-	}
-	d := &signedDate{now.Unix(), now.Format("20060102T150405Z")}
-	s.date.Store(d)
-	return d.text
-}
-
-// signedDate is a second of UTC.
-type signedDate struct {
-	second int64
-	text   string
 }
 
 var userAgent = []string{"stager"}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +16,7 @@ import (
 // disk is where rows that are of a disk get their files.
 type disk struct {
 	path  string  // a directory
-	rate  float64 // of direct writes, in bytes a second
+	rate  float64 // of direct writes, in bytes a second; 0: unknown
 	what  string  // file system
 	close func() error
 }
@@ -37,26 +36,25 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 		own, err := mountFile(ctx, path, "ext4", bytes+bytes/8+16<<20) // a small file system needs more than an eighth for itself
 		if err == nil {
 			what := "ext4 without discard, in a file of " + fileSystem(path)
-			return disk{path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what: what, close: stops{remove, own.Close}.all}.measured(ctx, bytes)
+			return disk{path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what: what, close: stops{remove, own.Close}.all}, nil
 		}
 		fmt.Fprintf(lab.Log, "%s is mounted with discard, so that figures of a disk differ more; a file system of its own cannot be made: %v\n", lab.Disk, err)
 	}
-	return disk{path: path, what: fileSystem(path), close: remove}.measured(ctx, bytes)
+	return disk{path: path, what: fileSystem(path), close: remove}, nil
 }
 
-// measured measures the rate of the disk with up to so many bytes.
-func (d disk) measured(ctx context.Context, most int64) (disk, error) {
+// measure measures the rate of the disk with up to so many bytes, where its file system takes direct writes.
+func (d *disk) measure(ctx context.Context, most int64) error {
 	const block = 4 << 20
 	blocks := max(min(most/block, 128), 1)
 	file := filepath.Join(d.path, "rate")
 	began := time.Now()
 	err := quietly(exec.CommandContext(ctx, "dd", "if=/dev/zero", "of="+file, fmt.Sprintf("bs=%d", block), fmt.Sprintf("count=%d", blocks), "oflag=direct", "status=none"))
-	d.rate = float64(block*blocks) / time.Since(began).Seconds()
-	d.what += fmt.Sprintf(", which takes %.1f GB/s", d.rate/1e9)
-	if err = firstOf(err, os.Remove(file)); err != nil {
-		return disk{}, errors.Join(err, d.close())
+	if err == nil {
+		d.rate = float64(block*blocks) / time.Since(began).Seconds()
+		d.what += fmt.Sprintf(", which takes %.1f GB/s", d.rate/1e9)
 	}
-	return d, nil
+	return os.RemoveAll(file)
 }
 
 // goal is that of large files. On a disk that is slower than what arrives, stager writes as much as the page cache has

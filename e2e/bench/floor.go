@@ -16,7 +16,7 @@ const FloorFlag = "-floor"
 type floorOf struct {
 	url          string // of the directory that contains those of the data, ending in "/"
 	ca           string // see floor.Job
-	large, small int    // connections for large and for small files: as many as were fastest; 0 for no floor
+	large, small int    // connections for large and for small files: about as many as are fastest; 0 for no floor
 }
 
 // nearFloor starts a server of Lab.Data. It is the floor of stores with other protocols: their servers read the

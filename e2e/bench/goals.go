@@ -37,6 +37,9 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 		return nil, "", nil, err
 	}
 	end = append(end, disk.close)
+	if err := disk.measure(ctx, large.Size); err != nil {
+		return nil, "", nil, err
+	}
 	note = quickNote + "; s5cmd 2.3.0; the disk is " + disk.what
 	delay, err := servers.StartDelay(strings.TrimPrefix(s.server.Endpoint, "http://"), farTrip)
 	if err != nil {

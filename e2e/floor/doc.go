@@ -4,5 +4,5 @@
 //
 // It leaves out everything that a client adds to make a transfer safe: signatures, listings, checksums, temporary
 // names, retries, syncs, reports. It knows the names and the sizes in advance, from a local directory with the same files.
-// It uses as many connections as were fastest.
+// The caller says how many connections it uses.
 package floor

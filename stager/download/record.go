@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -334,48 +333,9 @@ func (r *record) begin() error {
 func (r *record) add(obj backends.Object, mtime time.Time, now disk.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.buf = appendFile(r.buf[:0], obj, mtime, now)
-	_, err := r.file.Write(r.buf)
-	return err
-}
-
-// appendFile appends the line of a file. It is that of encoding/json, which takes ten times as long. There is one for each
-// small file.
-func appendFile(b []byte, obj backends.Object, mtime time.Time, now disk.State) []byte {
-	b = appendQuoted(append(b, `{"path":`...), obj.Key)
-	number := func(name string, n int64) {
-		if n != 0 {
-			b = strconv.AppendInt(append(b, name...), n, 10)
-		}
-	}
-	number(`,"size":`, obj.Size)
-	number(`,"mtime":`, mtime.Unix())
-	if obj.Version != "" {
-		b = appendQuoted(append(b, `,"version":`...), string(obj.Version))
-	}
-	if now.Inode != 0 {
-		b = strconv.AppendUint(append(b, `,"ino":`...), now.Inode, 10)
-	}
-	number(`,"ctime":`, now.Changed)
-	return append(b, "}\n"...)
-}
-
-// appendQuoted appends a JSON string.
-func appendQuoted(b []byte, s string) []byte {
-	start := len(b)
-	b = append(b, '"')
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case c < ' ' || c > '~':
-			text, _ := json.Marshal(s) // of a string it does not fail
-			return append(b[:start], text...)
-		case c == '"' || c == '\\':
-			b = append(b, '\\')
-		}
-		b = append(b, c)
-	}
-	return append(b, '"')
+	return r.writeLocked(line{
+		Path: obj.Key, Size: obj.Size, MTime: mtime.Unix(), Version: string(obj.Version), Inode: now.Inode, Changed: now.Changed,
+	})
 }
 
 // synced records that all files so far are durable.

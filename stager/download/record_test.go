@@ -1,13 +1,9 @@
 package download
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -202,33 +198,4 @@ func FuzzRecord(f *testing.F) {
 			t.Errorf("after %q a new line is judged %d, want %d", text, got, warm)
 		}
 	})
-}
-
-// The line of a file is written by hand. It must be what encoding/json writes, of every name and with everything that
-// may be unknown.
-func TestLineOfFileIsThatOfEncodingJSON(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	for _, key := range []string{"a", "a/b c.tar", `quo"te`, `back\slash`, "tab\t", "line\nend", "null\x00", "é/日本", "bad\xffutf8", "<&>", "\u2028", "\x7f"} {
-		for _, version := range []backends.Version{"", `"e"`, "3/L4"} {
-			for _, size := range []int64{0, 5} {
-				for _, now := range []disk.State{{}, {Inode: math.MaxUint64, Changed: 7}} {
-					obj := backends.Object{Key: key, Size: size, Version: version}
-					var want line
-					got := line{Path: key, Size: size, MTime: at.Unix(), Version: string(version), Inode: now.Inode, Changed: now.Changed}
-					text, err := json.Marshal(got)
-					if err == nil {
-						err = json.Unmarshal(text, &want) // which replaces what is not UTF-8
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					text = appendFile(nil, obj, at, now)
-					got = line{}
-					if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) || !bytes.HasSuffix(text, []byte("}\n")) || bytes.Count(text, []byte("\n")) != 1 {
-						t.Errorf("%q: got %s, %v, want %+v", key, text, err, want)
-					}
-				}
-			}
-		}
-	}
 }

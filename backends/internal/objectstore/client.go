@@ -336,10 +336,6 @@ func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 		if first, err := w.in.Peek(1); err == nil && first[0] == tlsAlert {
 			return nil, ErrExpectsTLS
 		}
-		if res := readHead(w.in, req); res != nil {
-			w.left = math.MaxInt64
-			return res, nil
-		}
 		res, err := http.ReadResponse(w.in, req)
 		switch {
 		case err != nil:
