@@ -247,7 +247,7 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (in
 	if st.Size != in.size {
 		return 0, &ChangedError{path.Join(incomingDir, in.name)}
 	}
-	if mode.Perm() != mode || uint32(mode) != st.Mode&0o7777 {
+	if mode.Perm() != mode || mode != fs.FileMode(st.Mode&0o7777) {
 		if err := in.file.Chmod(mode); err != nil {
 			return st.Ino, err
 		}
