@@ -179,6 +179,9 @@ type Capabilities struct {
 	PartSize int64
 	// MaxParts is the maximum number of parts of one object; 0 means no limit.
 	MaxParts int64
+	// OneRequest is the maximum size, in bytes, of an object that a PartCreator sends in Commit, so
+	// that CreateParts and WritePart send nothing. 0: there is none.
+	OneRequest int64
 	// Checksum is the algorithm that the store most likely reports; empty if none. Computing it
 	// while bytes arrive avoids reading them again.
 	Checksum Algorithm

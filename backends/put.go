@@ -18,13 +18,16 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 	if opts.IfVersion != "" && opts.IfAbsent {
 		return Object{}, &Error{Op: "create", Store: s.name, Key: key, Kind: Invalid, Err: errors.New("IfVersion and IfAbsent are mutually exclusive")}
 	}
-	if s.parts != nil {
+	switch {
+	case s.parts != nil && s.capabilities.OneRequest > 0 && size <= min(s.capabilities.OneRequest, s.capabilities.PartLength(size)):
+		obj, err = s.putWhole(ctx, key, src, opts)
+	case s.parts != nil:
 		obj, err = s.putParts(ctx, key, src, opts)
 		if errors.Is(err, ErrStartOver) {
 			opts.Resume = ""
 			obj, err = s.putParts(ctx, key, src, opts)
 		}
-	} else {
+	default:
 		obj, err = s.putStream(ctx, key, src, opts)
 	}
 	obj.Key = key
@@ -56,6 +59,35 @@ func (s *Store) CheckKey(key string) error {
 		return named(err, "create", s.name, key)
 	}
 	return nil
+}
+
+// putWhole uploads an object with one request. The writer lasts for all attempts, because only it
+// recognizes an object that it created although the response was lost.
+func (s *Store) putWhole(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
+	var w PartWriter
+	defer func() {
+		if w != nil {
+			_ = w.Abort() // the error that led here is more useful
+		}
+	}()
+	written := opts.Size == 0
+	err = s.retry(ctx, "commit", key, func(ctx context.Context, watchdog *stallDetector) (err error) {
+		if w == nil {
+			if w, err = s.parts.CreateParts(ctx, s.prefix+key, opts); err != nil {
+				return named(err, "create", s.name, key)
+			}
+		}
+		if !written {
+			whole := &Part{src, 0, opts.Size, &pacer{s, ctx, watchdog, new(atomic.Int64)}}
+			if err := w.WritePart(ctx, 0, whole); err != nil {
+				return err
+			}
+			written = true
+		}
+		obj, err = w.Commit(ctx)
+		return err
+	})
+	return obj, err
 }
 
 // putParts uploads parts concurrently and retries each one on its own.

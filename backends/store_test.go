@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
@@ -209,15 +210,77 @@ func (b cutting) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	return b.Backend.OpenRange(ctx, obj, off, min(n, 200))
 }
 
-func TestCommitWithLostResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(backends.Options{})
-		b.faults.Add(conformance.Commit, conformance.Lost(backends.Unavailable))
-		obj, err := b.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{IfAbsent: true})
-		if err != nil || obj.Version != "1" || obj.Key != "k" {
-			t.Errorf("got %+v, %v; want the one version that was made", obj, err)
+// An object that the backend sends in Commit is written in one attempt, which needs one permit and one
+// stall detector; three of each cost more than the request itself.
+func TestPutOfOneRequestIsOneAttempt(t *testing.T) {
+	for _, tt := range []struct {
+		oneRequest, size int64
+		want             string
+	}{
+		{0, 0, "commit 1 create 1"}, {0, 10, "commit 1 create 1 write 1"}, {10, 0, "commit 1"}, {10, 10, "commit 1"},
+		{10, 11, "commit 1 create 1 write 1"}, {10, 200, "commit 1 create 1 write 4"},
+		{300, 51, "commit 1 create 1 write 2"}, // more than a part
+	} {
+		reg := prometheus.NewRegistry()
+		m := mem.NewWith(backends.Capabilities{Parallelism: 1, PartSize: 50, OneRequest: tt.oneRequest})
+		store := backends.NewStore(m, "mem://test", backends.Options{Metrics: backends.NewMetrics(reg)})
+		if _, err := store.PutBytes(t.Context(), "k", make([]byte, tt.size), backends.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
-	})
+		var got []string
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "stager_store_requests_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "op" {
+						got = append(got, fmt.Sprint(l.GetValue(), " ", m.GetCounter().GetValue()))
+					}
+				}
+			}
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%d bytes where %d are one request: got attempts %q, want %q", tt.size, tt.oneRequest, got, tt.want)
+		}
+	}
+}
+
+// Every sequence of up to three failures of the calls of a Put, each before the call or after it with
+// the response lost, ends with one version of the object.
+func TestPutAfterFailures(t *testing.T) {
+	calls := []conformance.Op{conformance.Create, conformance.Write, conformance.Commit}
+	for _, oneRequest := range []int64{0, 10} {
+		for sequence := range 512 { // three digits, each an operation or none, and whether its response is lost
+			var faults []string
+			synctest.Test(t, func(t *testing.T) {
+				b := bench{mem: mem.NewWith(backends.Capabilities{Parallelism: 2, PartSize: 50, OneRequest: oneRequest}), faults: new(conformance.Faults)}
+				b.Store = backends.NewStore(b.faults.Wrap(b.mem), "mem://test", backends.Options{})
+				for rest := sequence; rest > 0; rest /= 8 {
+					i, lost := rest%4, rest%8 >= 4
+					if i == 3 {
+						continue
+					}
+					fault, how := conformance.Fail(backends.Unavailable), "fails"
+					if lost {
+						fault, how = conformance.Lost(backends.Unavailable), "is lost"
+					}
+					b.faults.Add(calls[i], fault)
+					faults = append(faults, fmt.Sprint(calls[i], " ", how))
+				}
+				obj, err := b.PutBytes(t.Context(), "k", []byte("contents"), backends.CreateOptions{IfAbsent: true})
+				data, _ := b.mem.Get("k")
+				if err != nil || obj.Version != "1" || obj.Key != "k" || string(data) != "contents" {
+					t.Errorf("%d bytes are one request, %v: got %q in %+v, %v; want the one version that was made", oneRequest, faults, data, obj, err)
+				}
+			})
+		}
+	}
 }
 
 func TestReadAllIsLimited(t *testing.T) {

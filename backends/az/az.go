@@ -43,7 +43,7 @@ var (
 func (s *store) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardServer, PinnedReads: true,
-		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: maxBlocks,
+		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: maxBlocks, OneRequest: objectstore.SmallObject,
 	}
 }
 

@@ -67,7 +67,7 @@ func (u *upload) Begin(context.Context) error {
 // Send sends a block. Its ID contains its checksum, so the block is read twice.
 func (u *upload) Send(ctx context.Context, number int, src *backends.Part) error {
 	h := u.s.newSums()
-	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
+	if err := objectstore.Digest(h, src.Unpaced()); err != nil {
 		return err
 	}
 	sum := h.crc.Sum(nil)

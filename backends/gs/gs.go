@@ -44,7 +44,7 @@ var (
 func (b *bucket) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardServer, PinnedReads: true,
-		Parallelism: 32, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
+		Parallelism: 32, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000, OneRequest: objectstore.SmallObject,
 		Checksum: backends.CRC32C,
 	}
 }

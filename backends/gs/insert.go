@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // lacksXML reports whether an error response to a request of the XML API shows that the server has no
@@ -36,9 +37,7 @@ func (u *upload) hold(number int, src *backends.Part) error {
 	if u.copies {
 		to = io.MultiWriter(h, &text)
 	}
-	buf := sumBuffers.Get().(*[]byte)
-	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(to, src.Reader(), *buf); err != nil {
+	if err := objectstore.Digest(to, src); err != nil {
 		return err
 	}
 	if u.copies {

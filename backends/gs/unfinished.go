@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 var _ backends.Sweeper = (*bucket)(nil)
@@ -56,7 +56,7 @@ func (u *upload) has(number int, sum []byte, src *backends.Part) (part, bool, er
 		return part{}, false, nil
 	}
 	h := md5.New()
-	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
+	if err := objectstore.Digest(h, src.Unpaced()); err != nil {
 		return part{}, false, err
 	}
 	same := strings.EqualFold(strings.Trim(there.ETag, `"`), hex.EncodeToString(h.Sum(nil)))

@@ -182,9 +182,6 @@ func compareSums(reported backends.Checksum, sent []byte) error {
 	return backends.Errorf(backends.Unknown, "write", "", "the received bytes differ from the sent bytes: their checksum is %s, not crc32c:%x", reported, sent)
 }
 
-// sumBuffers are buffers for computing checksums, small enough for the CPU cache.
-var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
-
 // sumOf computes the checksum of a part, once for all attempts.
 func (u *upload) sumOf(number int, src *backends.Part) ([]byte, error) {
 	u.mu.Lock()
@@ -194,9 +191,7 @@ func (u *upload) sumOf(number int, src *backends.Part) ([]byte, error) {
 		return sum, nil
 	}
 	h := backends.CRC32C.New()
-	buf := sumBuffers.Get().(*[]byte)
-	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(h, src.Unpaced().Reader(), *buf); err != nil {
+	if err := objectstore.Digest(h, src.Unpaced()); err != nil {
 		return nil, err
 	}
 	sum = h.Sum(nil)

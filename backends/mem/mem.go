@@ -45,7 +45,7 @@ func New() *Backend {
 	return NewWith(backends.Capabilities{Parallelism: 8, PartSize: 1 << 20, Checksum: backends.CRC64NVME})
 }
 
-// NewWith returns an empty store with the Parallelism, PartSize (0: 1 MiB) and Checksum of capabilities.
+// NewWith returns an empty store with the Parallelism, PartSize (0: 1 MiB), OneRequest and Checksum of capabilities.
 // The other guarantees are always on.
 func NewWith(capabilities backends.Capabilities) *Backend {
 	if capabilities.PartSize <= 0 {

@@ -46,7 +46,7 @@ func (b *bucket) Capabilities() backends.Capabilities {
 	}
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: b.conditional, Guard: guard, PinnedReads: true,
-		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: 10_000,
+		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: 10_000, OneRequest: objectstore.SmallObject,
 		Checksum: backends.CRC64ECMA,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 var _ backends.Sweeper = (*bucket)(nil)
@@ -53,7 +54,7 @@ func (u *upload) has(number int, src *backends.Part) (part, bool, error) {
 		return part{}, false, nil
 	}
 	mark, sum := md5.New(), backends.CRC64ECMA.New()
-	if _, err := io.Copy(io.MultiWriter(mark, sum), src.Unpaced().Reader()); err != nil {
+	if err := objectstore.Digest(io.MultiWriter(mark, sum), src.Unpaced()); err != nil {
 		return part{}, false, err
 	}
 	same := strings.EqualFold(string(version(there.ETag)), hex.EncodeToString(mark.Sum(nil)))

@@ -18,6 +18,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // partSize is large enough that the overhead of a request becomes negligible.
@@ -62,7 +63,7 @@ var (
 func (b *bucket) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: b.decidesOne, Guard: b.guard(), PinnedReads: true,
-		Parallelism: 8, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
+		Parallelism: 8, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000, OneRequest: objectstore.SmallObject,
 		Checksum: backends.CRC64NVME,
 	}
 }

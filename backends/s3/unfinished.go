@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 var _ backends.Sweeper = (*bucket)(nil)
@@ -62,7 +62,7 @@ func (u *upload) has(number int32, p part, src *backends.Part) (bool, error) {
 		return string(reported) == string(p.sum), nil
 	}
 	h := md5.New()
-	if _, err := io.Copy(h, src.Unpaced().Reader()); err != nil {
+	if err := objectstore.Digest(h, src.Unpaced()); err != nil {
 		return false, err
 	}
 	return string(version(there.ETag)) == hex.EncodeToString(h.Sum(nil)), nil

@@ -147,9 +147,6 @@ func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *backe
 	})
 }
 
-// sumBuffers are buffers for computing checksums, small enough for the CPU cache.
-var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
-
 // sumOf computes the checksum of a part, once for all attempts.
 func (u *upload) sumOf(number int32, src *backends.Part) ([]byte, error) {
 	u.mu.Lock()
@@ -159,9 +156,7 @@ func (u *upload) sumOf(number int32, src *backends.Part) ([]byte, error) {
 		return sum, nil
 	}
 	h := backends.CRC64NVME.New()
-	buf := sumBuffers.Get().(*[]byte)
-	defer sumBuffers.Put(buf)
-	if _, err := io.CopyBuffer(h, src.Unpaced().Reader(), *buf); err != nil {
+	if err := objectstore.Digest(h, src.Unpaced()); err != nil {
 		return nil, err
 	}
 	sum = h.Sum(nil)

@@ -117,9 +117,20 @@ func (u *upload) WritePart(ctx context.Context, off int64, src *backends.Part) e
 	return u.keep(src)
 }
 
+// digestBuffers are small enough for the CPU cache.
+var digestBuffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
+// Digest writes src to a hash, with a shared buffer.
+func Digest(h io.Writer, src *backends.Part) error {
+	buf := digestBuffers.Get().(*[64 << 10]byte)
+	defer digestBuffers.Put(buf)
+	_, err := io.CopyBuffer(h, src.Reader(), buf[:])
+	return err
+}
+
 // keep retains src for Commit. It reads src here, paced by the Store, to compute the checksum.
 func (u *upload) keep(src *backends.Part) error {
-	if _, err := io.Copy(u.to.Sum(), src.Reader()); err != nil {
+	if err := Digest(u.to.Sum(), src); err != nil {
 		return err
 	}
 	u.mu.Lock()
