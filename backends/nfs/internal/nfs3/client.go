@@ -64,6 +64,7 @@ type Client struct {
 	slots       chan struct{}
 	read, write int
 	bare        atomic.Bool // the server lacks READDIRPLUS
+	data        rpc.Place   // of the bytes in responses to READ
 
 	mu          sync.Mutex // guards the fields below
 	directories map[string]known

@@ -75,11 +75,15 @@ func (f *file) ReadAt(ctx context.Context, off int64, n int) (remote.Block, erro
 		e.String(string(f.handle))
 		e.Uint64(uint64(off))
 		e.Uint32(uint32(n))
+		f.c.data.Expect(e, n)
 	})
 	if err != nil {
 		return remote.Block{}, err
 	}
 	b, known, err := decodeRead(&r.Decoder, n)
+	if err == nil {
+		f.c.data.Learn(r, len(b.Data))
+	}
 	if err == nil && !known {
 		b.Attr, err = f.Attr(ctx)
 	}

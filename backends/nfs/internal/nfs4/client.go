@@ -30,6 +30,8 @@ type Client struct {
 	lease   atomic.Int64
 	flags   atomic.Uint32 // last status bits of SEQUENCE
 	sizes   atomic.Uint64 // granted by the session: read<<32 | write
+	data    rpc.Place     // of the bytes in responses to READ
+	first   rpc.Place     // the same for a READ that follows OPEN
 	stop    context.CancelFunc
 	stopped chan struct{}
 

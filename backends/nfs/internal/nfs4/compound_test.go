@@ -102,7 +102,7 @@ func decodeReading(data []byte) (remote.Block, error) {
 	if err := r.next(nfsv4.OP_PUTFH); err != nil {
 		return remote.Block{}, err
 	}
-	return r.read(1 << 20)
+	return r.read(1<<20, new(rpc.Place))
 }
 
 func TestResponsesByHand(t *testing.T) {

@@ -34,12 +34,13 @@ func (f *file) ReadAt(ctx context.Context, off int64, n int) (b remote.Block, er
 		q.putHandle(o.handle)
 		q.read(o.id, off, n)
 		q.getAttr()
+		f.c.data.Expect(q.Encoder, n)
 		r, err := f.c.do(ctx, q)
 		if err != nil {
 			return err
 		}
 		if err = r.next(nfsv4.OP_PUTFH); err == nil {
-			b, err = r.read(n)
+			b, err = r.read(n, &f.c.data)
 		}
 		if err != nil {
 			r.Release()

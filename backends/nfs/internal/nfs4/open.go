@@ -83,6 +83,7 @@ func (c *Client) Open(ctx context.Context, path string, off int64, n int, once b
 	if once {
 		q.close(current)
 	}
+	c.first.Expect(q.Encoder, n)
 	r, err := c.do(ctx, q)
 	if err != nil {
 		return nil, remote.Block{}, err
@@ -101,7 +102,7 @@ func (c *Client) Open(ctx context.Context, path string, off int64, n int, once b
 		return nil, remote.Block{}, err
 	}
 	f := &file{c: c, path: path, access: nfsv4.OPEN4_SHARE_ACCESS_READ, now: o, turn: make(chan struct{}, 1)}
-	b, err := r.read(n)
+	b, err := r.read(n, &c.first)
 	f.now.fileID = b.Attr.FileID
 	if err == nil && once {
 		err = r.next(nfsv4.OP_CLOSE)
@@ -118,11 +119,12 @@ func (c *Client) Open(ctx context.Context, path string, off int64, n int, once b
 	return f, b, nil
 }
 
-// read reads the results of READ and GETATTR.
-func (r *results) read(most int) (b remote.Block, err error) {
+// read reads the results of READ and GETATTR, and records where the bytes of the file are.
+func (r *results) read(most int, at *rpc.Place) (b remote.Block, err error) {
 	if b.Data, b.EOF, err = r.block(most); err != nil {
 		return b, err
 	}
+	at.Learn(r.Reply, len(b.Data))
 	b.Attr, err = r.attr()
 	return b, err
 }

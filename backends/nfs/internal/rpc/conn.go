@@ -113,6 +113,7 @@ func (c *Conn) abandon() {
 type Call struct {
 	conn  *Conn
 	msg   *Encoder
+	data  expected      // of msg
 	sent  chan struct{} // closed when msg is sent
 	ended chan struct{}
 	reply *Reply // set when ended is closed
@@ -156,7 +157,7 @@ func (c *Conn) Start(msg *Encoder) (*Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	call := &Call{conn: c, msg: msg, sent: make(chan struct{}), ended: make(chan struct{})}
+	call := &Call{conn: c, msg: msg, data: msg.data, sent: make(chan struct{}), ended: make(chan struct{})}
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -205,20 +206,25 @@ func (c *Conn) write() {
 	}
 }
 
+// readAhead is the size of the buffer in front of the connection. It is small, because the part of a long
+// message that arrives in it is copied once more.
+const readAhead = 4 << 10
+
 // read is the receiving goroutine.
 func (c *Conn) read() {
-	in := bufio.NewReaderSize(&watched{c}, 32<<10)
+	in := bufio.NewReaderSize(&watched{c}, readAhead)
 	for {
-		record, err := readRecord(in, c.opts.MaxReply)
+		record, err := readRecord(in, c.opts.MaxReply, c.expected)
 		if err != nil {
 			c.fail(err)
 			return
 		}
-		if len(record) < 8 || binary.BigEndian.Uint32(record[4:]) != 1 {
-			putBuffer(record) // not a reply: an unsolicited callback of the server
+		head := record.bytes()
+		if len(head) < 8 || binary.BigEndian.Uint32(head[4:]) != 1 {
+			record.release() // not a reply: an unsolicited callback of the server
 			continue
 		}
-		xid := binary.BigEndian.Uint32(record)
+		xid := binary.BigEndian.Uint32(head)
 		c.mu.Lock()
 		call := c.pending[xid]
 		delete(c.pending, xid)
@@ -227,10 +233,10 @@ func (c *Conn) read() {
 		}
 		c.mu.Unlock()
 		if call == nil {
-			putBuffer(record)
+			record.release()
 			continue
 		}
-		reply := &Reply{Decoder: Decoder{b: record[8:]}, whole: record}
+		reply := &Reply{Decoder: Decoder{b: head[8:]}, record: record}
 		if err := accepted(&reply.Decoder); err != nil {
 			reply.Release()
 			reply = nil
@@ -239,6 +245,16 @@ func (c *Conn) read() {
 		}
 		call.end(reply, nil)
 	}
+}
+
+// expected returns what the call with this transaction id expects in its response.
+func (c *Conn) expected(xid uint32) expected {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call := c.pending[xid]; call != nil {
+		return call.data
+	}
+	return expected{}
 }
 
 // watched reads from the connection and restarts the silence timer.
@@ -254,41 +270,4 @@ func (w *watched) Read(p []byte) (int, error) {
 		w.c.mu.Unlock()
 	}
 	return n, err
-}
-
-// readRecord reads the fragments of one record.
-func readRecord(in io.Reader, limit int) ([]byte, error) {
-	var record []byte
-	for {
-		var mark [4]byte
-		if _, err := io.ReadFull(in, mark[:]); err != nil {
-			return nil, err
-		}
-		word := binary.BigEndian.Uint32(mark[:])
-		n, last := int(word&^(1<<31)), word>>31 == 1
-		if n > limit-len(record) {
-			return nil, fmt.Errorf("the server sent a message of %d bytes, want at most %d", len(record)+n, limit)
-		}
-		at := len(record)
-		if record == nil {
-			record = getBuffer(n)
-		}
-		if need := at + n; need > cap(record) {
-			record = append(make([]byte, 0, 2*need), record...)
-		}
-		record = record[:at+n]
-		if _, err := io.ReadFull(in, record[at:]); err != nil {
-			return nil, noEOF(err)
-		}
-		if last {
-			return record, nil
-		}
-	}
-}
-
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

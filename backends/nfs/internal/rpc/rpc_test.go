@@ -61,12 +61,16 @@ func client(t *testing.T, dial Dialer, opts Options) *Client {
 
 // receive reads a call and returns its transaction id and the argument that call encoded.
 func receive(c net.Conn) (xid, arg uint32, err error) {
-	record, err := readRecord(c, 1<<20)
+	r, err := readRecord(c, 1<<20, unexpected)
 	if err != nil {
 		return 0, 0, err
 	}
+	record := r.bytes()
 	return binary.BigEndian.Uint32(record), binary.BigEndian.Uint32(record[len(record)-4:]), nil
 }
+
+// unexpected returns what calls without bytes of a file expect.
+func unexpected(uint32) expected { return expected{} }
 
 // reply returns an accepted reply with a result.
 func reply(xid uint32, words ...uint32) []byte {
@@ -256,15 +260,17 @@ func TestEncoderAndDecoderAgree(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add(reply(1, 0, 2))
-	f.Add([]byte{0, 0, 0, 1, 9, 0x80, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, data []byte) {
+	f.Add(reply(1, 0, 2), 0, 0)
+	f.Add([]byte{0, 0, 0, 1, 9, 0x80, 0, 0, 0}, 24, 1<<15)
+	f.Fuzz(func(t *testing.T, data []byte, at, n int) {
 		in := bytes.NewReader(data)
+		x := expected{at: at & (1<<31 - 1), n: n & (1<<24 - 1)}
 		for {
-			record, err := readRecord(in, 1<<16)
+			r, err := readRecord(in, 1<<16, func(uint32) expected { return x })
 			if err != nil {
 				return
 			}
+			record := r.bytes()
 			if len(record) > 1<<16 {
 				t.Fatalf("a record has %d bytes", len(record))
 			}
@@ -274,6 +280,7 @@ func FuzzRecord(f *testing.F) {
 					t.Error("an answer that is not whole is accepted")
 				}
 			}
+			r.release()
 		}
 	})
 }

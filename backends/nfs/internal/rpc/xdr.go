@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"sync/atomic"
 )
 
 // Encoder builds one message. It keeps its first error, which Conn.Start returns.
 type Encoder struct {
-	b   []byte
-	err error
+	b    []byte
+	err  error
+	data expected // of the response
 }
 
 // Write appends encoded XDR.
@@ -155,41 +155,6 @@ func (d *Decoder) Get(v io.ReaderFrom) {
 	if _, err := v.ReadFrom(d); err != nil {
 		d.err = fmt.Errorf("%w: %w", ErrShort, err)
 	}
-}
-
-// buffers holds message buffers for reuse. Short buffers are cheap to allocate, and those for
-// blocks of files have about the same length.
-var buffers sync.Pool
-
-const shortMessage = 16 << 10
-
-func getBuffer(n int) []byte {
-	if n > shortMessage {
-		if p, ok := buffers.Get().(*[]byte); ok && cap(*p) >= n {
-			return (*p)[:0]
-		}
-	}
-	return make([]byte, 0, n)
-}
-
-func putBuffer(b []byte) {
-	if cap(b) > shortMessage {
-		b = b[:0]
-		buffers.Put(&b)
-	}
-}
-
-// Reply is the response to a call: a Decoder positioned at the results.
-type Reply struct {
-	Decoder
-	whole []byte
-}
-
-// Release frees the memory of the reply. Data decoded without a copy becomes invalid.
-func (r *Reply) Release() {
-	putBuffer(r.whole)
-	r.whole, r.b = nil, nil
-	r.Fail(errors.New("the reply was released"))
 }
 
 var lastXID atomic.Uint32
