@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
@@ -12,6 +13,18 @@ import (
 
 // ahead is the number of blocks in flight while one block is consumed.
 const ahead = 3
+
+var _ backends.BufferedReader = (*reader)(nil)
+
+// blockSize returns the length of reads, in whole pages if possible.
+func (s *share) blockSize() int64 {
+	const page = 4 << 10
+	n, _ := s.tree.Sizes()
+	if n > page {
+		n -= n % page
+	}
+	return int64(n)
+}
 
 // OpenRange implements backends.Source. One request opens the file and reads the first block. A
 // range of a single block is also closed by that request.
@@ -22,10 +35,11 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	if off < 0 {
 		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "invalid offset %d", off)
 	}
-	size, _ := s.tree.Sizes()
-	once := n >= 0 && n <= int64(size)
-	if once {
-		size = int(n)
+	block := s.blockSize()
+	once := n >= 0 && n <= block
+	size := int(n)
+	if !once {
+		size = int(block - off%block)
 	}
 	var (
 		at    string
@@ -48,7 +62,7 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 		}
 		return nil, missing("read", obj.Key, err)
 	}
-	r := &reader{key: obj.Key, want: obj.Version, tree: s.tree, path: at, file: f, block: size}
+	r := &reader{key: obj.Key, want: obj.Version, tree: s.tree, path: at, file: f, block: block}
 	r.ctx, r.stop = context.WithCancel(ctx)
 	if err := r.begin(first, off, n); err != nil {
 		_ = r.Close() // nothing was read
@@ -67,7 +81,7 @@ type reader struct {
 	tree  remote.Tree
 	path  string      // resolved path of key in the tree
 	file  remote.File // nil if already closed
-	block int
+	block int64       // blocks end at multiples of it
 
 	now  remote.Block     // current block
 	data []byte           // its unread rest
@@ -136,25 +150,35 @@ func (r *reader) receive(b remote.Block) error {
 
 // Read returns the next bytes and keeps some blocks in flight.
 func (r *reader) Read(p []byte) (int, error) {
-	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
-		return 0, err
-	}
 	if len(p) == 0 {
-		return 0, nil
+		return 0, fileshare.Ended(r.ctx, "read", r.key)
+	}
+	lent, err := r.nextBuffer(len(p))
+	return copy(p, lent), err
+}
+
+// NextBuffer implements backends.BufferedReader. It returns the rest of a block, which is in the buffer of
+// the connection and usually begins at a page, as direct I/O needs.
+func (r *reader) NextBuffer() ([]byte, error) { return r.nextBuffer(math.MaxInt) }
+
+// nextBuffer returns up to n of the next bytes, under the rules of NextBuffer.
+func (r *reader) nextBuffer(n int) ([]byte, error) {
+	if err := fileshare.Ended(r.ctx, "read", r.key); err != nil {
+		return nil, err
 	}
 	for r.err == nil && len(r.data) == 0 {
 		r.err = r.advance()
 	}
 	if r.err != nil {
-		return 0, r.err
+		return nil, r.err
 	}
 	r.request()
-	n := copy(p, r.data)
-	r.data = r.data[n:]
-	return n, nil
+	p := r.data[:min(n, len(r.data))]
+	r.data = r.data[len(p):]
+	return p, nil
 }
 
-// advance waits for the next block.
+// advance releases the current block and waits for the next.
 func (r *reader) advance() error {
 	r.now.Release()
 	if r.at == r.end {
@@ -191,7 +215,7 @@ func (r *reader) request() {
 	}
 	for len(r.next) < ahead && r.sent < r.end {
 		off := r.sent
-		n := int(min(int64(r.block), r.end-off))
+		n := int(min(r.block-off%r.block, r.end-off))
 		arrives := make(chan readBlock, 1)
 		go func() {
 			b, err := r.whole(off, n)
