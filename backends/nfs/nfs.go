@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"sync/atomic"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/internal/fileshare"
@@ -21,6 +22,8 @@ type share struct {
 	links *links
 	base  string // directory of the URL, which Delete never removes
 	slots int
+
+	streams atomic.Int32 // open readers of more than one block
 }
 
 var _ backends.Backend = (*share)(nil)

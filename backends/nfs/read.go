@@ -11,8 +11,14 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// ahead is the number of blocks in flight while one block is consumed.
+// ahead is the maximum number of blocks in flight while one block is consumed.
 const ahead = 3
+
+// window returns the number of blocks in flight for each open stream. The streams share the slots, because
+// a block that waits for a slot only takes memory.
+func (s *share) window() int {
+	return min(max(s.slots/int(max(s.streams.Load(), 1)), 1), ahead)
+}
 
 var _ backends.BufferedReader = (*reader)(nil)
 
@@ -62,8 +68,11 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 		}
 		return nil, missing("read", obj.Key, err)
 	}
-	r := &reader{key: obj.Key, want: obj.Version, tree: s.tree, path: at, file: f, block: block}
+	r := &reader{key: obj.Key, want: obj.Version, share: s, path: at, file: f, block: block}
 	r.ctx, r.stop = context.WithCancel(ctx)
+	if f != nil {
+		s.streams.Add(1)
+	}
 	if err := r.begin(first, off, n); err != nil {
 		_ = r.Close() // nothing was read
 		return nil, err
@@ -78,7 +87,7 @@ type reader struct {
 	stop  context.CancelFunc
 	key   string
 	want  backends.Version
-	tree  remote.Tree
+	share *share
 	path  string      // resolved path of key in the tree
 	file  remote.File // nil if already closed
 	block int64       // blocks end at multiples of it
@@ -213,7 +222,7 @@ func (r *reader) request() {
 	if r.file == nil {
 		return
 	}
-	for len(r.next) < ahead && r.sent < r.end {
+	for len(r.next) < r.share.window() && r.sent < r.end {
 		off := r.sent
 		n := int(min(r.block-off%r.block, r.end-off))
 		arrives := make(chan readBlock, 1)
@@ -243,7 +252,7 @@ func (r *reader) readAt(off int64, n int) (remote.Block, error) {
 	if !stale(err) {
 		return b, err
 	}
-	_, again, nerr := r.tree.Open(r.ctx, r.path, off, n, true)
+	_, again, nerr := r.share.tree.Open(r.ctx, r.path, off, n, true)
 	if s := remote.StatusOf(nerr); s != remote.OK {
 		return b, err // the file no longer exists
 	}
@@ -287,6 +296,7 @@ func (r *reader) Close() error {
 	if r.file == nil {
 		return nil
 	}
+	r.share.streams.Add(-1)
 	f := r.file
 	ctx, cancel := cleanup(r.ctx)
 	go func() { // nobody waits for the close, and its failure does not affect the data

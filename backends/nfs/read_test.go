@@ -182,6 +182,9 @@ func readEach(t *testing.T, what string, tree *poisonedTree, off, n, by int) {
 		t.Errorf("%s: the second Close: %v", what, err)
 	}
 	tree.check(t, what)
+	if n := s.streams.Load(); n != 0 {
+		t.Errorf("%s: got %d streams left, want 0", what, n)
+	}
 }
 
 // A reader that fails, is cancelled or is closed at any point returns all blocks, and no bytes of
@@ -288,5 +291,18 @@ func TestReaderAlignsBlocks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A single stream reads ahead, and many streams share the slots.
+func TestReadAheadIsSharedByStreams(t *testing.T) {
+	for _, tt := range []struct{ slots, streams, want int }{
+		{16, 0, 3}, {16, 1, 3}, {16, 5, 3}, {16, 6, 2}, {16, 8, 2}, {16, 9, 1}, {16, 100, 1}, {1, 1, 1}, {2, 1, 2}, {1024, 64, 3},
+	} {
+		s := &share{slots: tt.slots}
+		s.streams.Store(int32(tt.streams))
+		if got := s.window(); got != tt.want {
+			t.Errorf("%d slots, %d streams: got %d blocks, want %d", tt.slots, tt.streams, got, tt.want)
+		}
 	}
 }
