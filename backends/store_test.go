@@ -217,8 +217,12 @@ func TestPutOfOneRequestIsOneAttempt(t *testing.T) {
 		oneRequest, size int64
 		want             string
 	}{
-		{0, 0, "commit 1 create 1"}, {0, 10, "commit 1 create 1 write 1"}, {10, 0, "commit 1"}, {10, 10, "commit 1"},
-		{10, 11, "commit 1 create 1 write 1"}, {10, 200, "commit 1 create 1 write 4"},
+		{0, 0, "commit 1 create 1"},
+		{0, 10, "commit 1 create 1 write 1"},
+		{10, 0, "commit 1"},
+		{10, 10, "commit 1"},
+		{10, 11, "commit 1 create 1 write 1"},
+		{10, 200, "commit 1 create 1 write 4"},
 		{300, 51, "commit 1 create 1 write 2"}, // more than a part
 	} {
 		reg := prometheus.NewRegistry()
