@@ -230,11 +230,14 @@ func (t *trainer) row(store, peer string, theirs Command) Row {
 // prefetch.
 func (t trainer) overhead(store string) Row {
 	directory := filepath.Join(t.dir, "data")
-	reader := t.script("shards.py", strconv.Itoa(trainShards))
 	return Row{
 		Store: store, Work: fmt.Sprintf("%d shards", trainShards), Peer: "stager prefetch", Bytes: trainShards * t.shard,
 		Reset: t.reset,
-		Ours:  func() *exec.Cmd { return t.fed(reader) },
+		Ours: func() *exec.Cmd {
+			reader := taker(trainShards)
+			reader.Env = append(os.Environ(), t.env...)
+			return t.fed(reader)
+		},
 		Theirs: func() *exec.Cmd {
 			cmd := exec.Command(t.lab.Stager, "prefetch", "--quiet", "s3://bench/tar/", directory) //nolint:noctx // measure runs it
 			cmd.Env = append(os.Environ(), t.env...)

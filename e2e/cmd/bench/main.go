@@ -41,6 +41,8 @@ func main() {
 		exit(bench.Measure(args[1:]), 1)
 	case len(args) > 0 && args[0] == bench.ReaderFlag:
 		exit(bench.Reader(context.Background(), args[1:]), 1)
+	case len(args) > 0 && args[0] == bench.TakerFlag:
+		exit(bench.Taker(context.Background(), args[1:]), 1)
 	case len(args) > 0 && args[0] == bench.FloorFlag:
 		exit(floor.Run(args[1:]), 1)
 	case len(args) > 0 && args[0] == "compare":
