@@ -1,6 +1,12 @@
 package main
 
-import "github.com/alecthomas/kong"
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
 
 // groups are the headings of "stager --help", in their order.
 var groups = []kong.Group{
@@ -59,4 +65,32 @@ type cli struct {
 	Completion completionCmd `cmd:"" group:"diag" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completeCmd   `cmd:"" hidden:"" help:"Print what a word of a command line may become."`
 	Reference  referenceCmd  `cmd:"" hidden:"" help:"Print all commands, flags and exit codes as JSON."`
+}
+
+// overviews are the commands that know all others.
+var overviews = []string{"Help", "Completion", "Complete", "Reference"}
+
+// only leaves all commands out of the grammar but the one that a command line begins with, if it
+// does. Building all of them takes longer than "stager next" does otherwise, which scripts call for
+// each shard.
+func only(args []string) kong.Option {
+	if len(args) == 0 {
+		return kong.IgnoreFields()
+	}
+	var others []string
+	known := false
+	for field := range reflect.TypeFor[cli]().Fields() {
+		if _, command := field.Tag.Lookup("cmd"); !command {
+			continue
+		}
+		if strings.ToLower(field.Name) == args[0] && !slices.Contains(overviews, field.Name) {
+			known = true
+			continue
+		}
+		others = append(others, `^cli\.`+field.Name+"$")
+	}
+	if !known {
+		others = nil
+	}
+	return kong.IgnoreFields(others...)
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // parser returns the parser of run.
-func parser(t *testing.T, c *cli) *kong.Kong {
+func parser(t *testing.T, c *cli, more ...kong.Option) *kong.Kong {
 	t.Helper()
-	k, err := kong.New(c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"), kong.Exit(func(int) {}),
-		kong.Writers(new(bytes.Buffer), new(bytes.Buffer)))
+	k, err := kong.New(c, append(more, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"), kong.Exit(func(int) {}),
+		kong.Writers(new(bytes.Buffer), new(bytes.Buffer)))...)
 	if err != nil {
 		t.Fatal(err)
 	}

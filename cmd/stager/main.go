@@ -32,7 +32,7 @@ func run(words []string) int {
 		grammar, name, described, logs = p, pluginName, pluginAbout, &p.logging
 	}
 	parser := kong.Must(grammar, kong.Name(name), kong.Description(described), kong.DefaultEnvars("STAGER"),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), kong.Vars{"version": versionLine()})
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups), only(argsOf(words)), kong.Vars{"version": versionLine()})
 	spareMemory()
 	if topic, ok := askedForHelp(words); ok {
 		if err := unknownTopic(parser.Model.Node, topic); err != nil {
