@@ -76,20 +76,20 @@ func parse(t backends.Target) (settings, error) {
 		caBundle: t.Params.Get("ca-bundle"),
 		aws:      true,
 	}
-	if c.caBundle == "" && t.Getenv != nil {
-		c.caBundle = t.Getenv("AWS_CA_BUNDLE") // a file name, which has no meaning in a Secret
-	}
-	host := ""
+	host, plain := "", false
 	if c.endpoint != "" {
 		u, err := objectstore.ParseEndpoint(c.endpoint)
 		if err != nil {
 			return settings{}, err
 		}
-		host = u.Hostname()
+		host, plain = u.Hostname(), u.Scheme == "http"
 		c.aws = under(host, "amazonaws.com", "amazonaws.com.cn")
 		if !c.aws && c.region == "" {
 			c.region = cmp.Or(from.First("", "AWS_REGION", "AWS_DEFAULT_REGION"), "us-east-1")
 		}
+	}
+	if c.caBundle == "" && !plain && t.Getenv != nil {
+		c.caBundle = t.Getenv("AWS_CA_BUNDLE") // a file name, which has no meaning in a Secret
 	}
 	if from.Unread != nil {
 		return invalid("cannot read the files with endpoint and region: %w", from.Unread)
@@ -192,26 +192,25 @@ func connect(ctx context.Context, t backends.Target, set settings) (*bucket, s3.
 	if set.anonymous {
 		opts.Credentials = aws.AnonymousCredentials{}
 	}
-	if !set.anonymous || set.region == "" {
-		shared, err := sharedConfig(ctx)
-		if err != nil {
+	var shared aws.Config
+	if opts.Region == "" || !set.anonymous && !inEnvironment(t.Options).HasKeys() {
+		if shared, err = sharedConfig(ctx); err != nil {
 			return nil, opts, backends.Errorf(backends.Invalid, "open", "", "cannot read the shared AWS configuration: %w", err)
 		}
-		if !set.anonymous {
-			found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
-				again, err := sharedConfig(ctx)
-				return again.Credentials, err
-			})
-			opts.Credentials, b.renew, b.rejected = found.cache, found.renew, found.rejected
-		}
-		if opts.Region == "" {
-			opts.Region = shared.Region
-		}
+		opts.Region = cmp.Or(opts.Region, shared.Region)
+	}
+	if !set.anonymous {
+		found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
+			again, err := sharedConfig(ctx)
+			return again.Credentials, err
+		})
+		opts.Credentials, b.renew, b.rejected = found.cache, found.renew, found.rejected
 	}
 	return b, opts, nil
 }
 
-// sharedConfig reads the environment and the files of the AWS SDK. The SDK's own log lines, such as
+// sharedConfig reads the environment and the files of the AWS SDK. With a large AWS_CA_BUNDLE, that
+// takes as long as the rest of opening a store. The SDK's own log lines, such as
 // those on a metadata service that is not there, do not reach the user.
 func sharedConfig(ctx context.Context) (aws.Config, error) {
 	return config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))

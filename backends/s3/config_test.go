@@ -53,6 +53,10 @@ func TestParse(t *testing.T) {
 			customer: customerKey{"AES256", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "hRasmdxgYDKV3nvbahU1MA=="},
 		}}},
 		{"client=sdk", "", settings{aws: true, checksum: "crc64nvme", sdk: true}},
+		{"endpoint=https://h", "AWS_CA_BUNDLE=/ca", settings{endpoint: "https://h", region: "us-east-1", pathStyle: true, caBundle: "/ca", checksum: "auto"}},
+		{"endpoint=http://h", "AWS_CA_BUNDLE=/ca", settings{endpoint: "http://h", region: "us-east-1", pathStyle: true, checksum: "auto"}},
+		{"endpoint=http://h&ca-bundle=/ca", "", settings{endpoint: "http://h", region: "us-east-1", pathStyle: true, caBundle: "/ca", checksum: "auto"}},
+		{"", "AWS_CA_BUNDLE=/ca", settings{aws: true, caBundle: "/ca", checksum: "crc64nvme"}},
 		{"endpoint=https://h&path-style=false&anonymous=1", "", settings{endpoint: "https://h", region: "us-east-1", anonymous: true, checksum: "auto"}},
 	} {
 		params, err := url.ParseQuery(tt.query)

@@ -36,11 +36,8 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 			return found, nil
 		}
 	}
-	if c.opts.Getenv != nil {
-		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, environment) // Getenv does not fail
-		if found.HasKeys() {
-			return found, nil
-		}
+	if found := inEnvironment(c.opts); found.HasKeys() {
+		return found, nil
 	}
 	found, err := c.chain.Retrieve(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -73,9 +70,11 @@ type keys struct{ id, secret, token string }
 
 func keysOf(c aws.Credentials) keys { return keys{c.AccessKeyID, c.SecretAccessKey, c.SessionToken} }
 
-// newRenewable returns credentials whose SDK chain is chain at first and reloaded with load.
+// newRenewable returns credentials whose SDK chain is chain at first and reloaded with load. A nil
+// chain is loaded when it is needed.
 func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load func(context.Context) (aws.CredentialsProvider, error)) *renewable {
 	r := &renewable{chain: &reloaded{load: load, now: chain}}
+	r.chain.stale.Store(chain == nil)
 	r.credentials = credentials{opts, r.chain}
 	r.cache = aws.NewCredentialsCache(r)
 	return r
@@ -144,6 +143,15 @@ func (r *reloaded) Retrieve(ctx context.Context) (aws.Credentials, error) {
 
 // environment is the Source of credentials from Options.Getenv.
 const environment = "environment"
+
+// inEnvironment returns the credentials from Options.Getenv, without keys if there are none.
+func inEnvironment(opts backends.Options) aws.Credentials {
+	if opts.Getenv == nil {
+		return aws.Credentials{}
+	}
+	found, _ := threeNames(func(name string) (string, error) { return opts.Getenv(name), nil }, environment) // Getenv does not fail
+	return found
+}
 
 func threeNames(get func(string) (string, error), source string) (aws.Credentials, error) {
 	id, err1 := get("AWS_ACCESS_KEY_ID")
