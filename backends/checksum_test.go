@@ -39,3 +39,15 @@ func TestChecksumRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+func TestSizeIsThatOfTheHash(t *testing.T) {
+	for _, a := range []Algorithm{CRC64NVME, CRC64ECMA, CRC32C, CRC32, SHA256, SHA1, MD5, "", "crc16"} {
+		want := 0
+		if h := a.New(); h != nil {
+			want = h.Size()
+		}
+		if got := a.Size(); got != want {
+			t.Errorf("%q: got %d bytes, want %d", a, got, want)
+		}
+	}
+}

@@ -20,7 +20,7 @@ func capabilitiesAreSane(c *check) {
 	if c.capabilities.PartSize < 1 {
 		c.Errorf("PartSize is %d, want at least 1", c.capabilities.PartSize)
 	}
-	if a := c.capabilities.Checksum; a != "" && a.New() == nil {
+	if a := c.capabilities.Checksum; a != "" && a.Size() == 0 {
 		c.Errorf("Checksum is %q, which is not known", a)
 	}
 	if again := c.backend.Capabilities(); again != c.capabilities {

@@ -173,7 +173,7 @@ func checksumLine(line string) (sum backends.Checksum, name string, ok bool) {
 	} else if name != "" { // the second space, or "*" for binary
 		name = name[1:]
 	}
-	if raw, err := hex.DecodeString(digits); err != nil || len(raw) != backends.SHA256.New().Size() || !ok || name == "" {
+	if raw, err := hex.DecodeString(digits); err != nil || len(raw) != backends.SHA256.Size() || !ok || name == "" {
 		return sum, "", false
 	}
 	if escaped {

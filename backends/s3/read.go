@@ -53,9 +53,13 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 
 // sumIn returns the checksum of the whole object from a response header.
 func sumIn(h http.Header) backends.Checksum {
-	reports := func(name string) *string { return new(h.Get(name)) }
-	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), reports("X-Amz-Checksum-Crc64nvme"),
-		reports("X-Amz-Checksum-Crc32c"), reports("X-Amz-Checksum-Crc32"), reports("X-Amz-Checksum-Sha256"), reports("X-Amz-Checksum-Sha1"))
+	var sums [len(sumHeaders)]*string
+	for i := range sumHeaders {
+		if values := h[sumHeaders[i].name]; len(values) > 0 {
+			sums[i] = &values[0]
+		}
+	}
+	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), sums[0], sums[1], sums[2], sums[3], sums[4])
 }
 
 func etag(v backends.Version) string {

@@ -186,27 +186,33 @@ func version(etag *string) backends.Version {
 	return backends.Version(strings.Trim(value(etag), `"`))
 }
 
-// wholeSum returns the first checksum that covers all bytes. Composite checksums are marked by
+// wholeSum returns the best checksum that covers all bytes. Composite checksums are marked by
 // their type, or by a trailing "-" and the number of parts.
 func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *string) backends.Checksum {
 	if kind == types.ChecksumTypeComposite {
 		return backends.Checksum{}
 	}
-	for _, reported := range []struct {
-		algorithm backends.Algorithm
-		sum       *string
-	}{
-		{backends.CRC64NVME, crc64nvme},
-		{backends.CRC32C, crc32c},
-		{backends.CRC32, crc32},
-		{backends.SHA256, sha256},
-		{backends.SHA1, sha1},
-	} {
-		if raw, err := base64.StdEncoding.DecodeString(value(reported.sum)); err == nil && len(raw) == reported.algorithm.New().Size() {
-			return backends.Checksum{Algorithm: reported.algorithm, Value: hex.EncodeToString(raw)}
+	for i, text := range [...]*string{crc64nvme, crc32c, crc32, sha256, sha1} {
+		if text == nil {
+			continue
+		}
+		if raw, err := base64.StdEncoding.DecodeString(*text); err == nil && len(raw) == sumHeaders[i].algorithm.Size() {
+			return backends.Checksum{Algorithm: sumHeaders[i].algorithm, Value: hex.EncodeToString(raw)}
 		}
 	}
 	return backends.Checksum{}
+}
+
+// sumHeaders are the response headers with checksums, best first, in the spelling of net/http.
+var sumHeaders = [...]struct {
+	algorithm backends.Algorithm
+	name      string
+}{
+	{backends.CRC64NVME, "X-Amz-Checksum-Crc64nvme"},
+	{backends.CRC32C, "X-Amz-Checksum-Crc32c"},
+	{backends.CRC32, "X-Amz-Checksum-Crc32"},
+	{backends.SHA256, "X-Amz-Checksum-Sha256"},
+	{backends.SHA1, "X-Amz-Checksum-Sha1"},
 }
 
 // value returns *p, or the zero value if p is nil.

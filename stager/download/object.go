@@ -99,7 +99,7 @@ func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, 
 	if !t.reported.IsZero() {
 		t.algorithm = t.reported.Algorithm
 	}
-	if t.algorithm.New() == nil || len(t.pieces) > 1 && !t.algorithm.Combinable() {
+	if t.algorithm.Size() == 0 || len(t.pieces) > 1 && !t.algorithm.Combinable() {
 		t.algorithm = ""
 	}
 	if t.algorithm != "" {

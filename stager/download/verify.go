@@ -47,7 +47,7 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 	if err != nil {
 		return none, err
 	}
-	if stated.Algorithm.New() == nil {
+	if stated.Algorithm.Size() == 0 {
 		if t.opts.Verify != VerifyFull {
 			return none, nil
 		}

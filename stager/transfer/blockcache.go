@@ -72,7 +72,7 @@ func newBlockCache(ctx context.Context, src *backends.Store, obj backends.Object
 	c.missing = c.count
 	for _, a := range algorithms {
 		switch {
-		case a.New() == nil || c.sums[a] != nil:
+		case a.Size() == 0 || c.sums[a] != nil:
 		case c.count == 1 || a.Combinable():
 			c.algorithms = append(c.algorithms, a)
 			c.sums[a] = make([][]byte, c.count)
