@@ -128,10 +128,10 @@ func (e *Error) Is(target error) bool {
 // KindOf returns the kind of the outermost Error in err's chain. Without an Error, context errors
 // map to Canceled and io/fs errors to their kinds. Everything else is Unknown.
 func KindOf(err error) Kind {
-	var e *Error
-	switch {
-	case errors.As(err, &e):
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
+	}
+	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Canceled
 	case errors.Is(err, fs.ErrNotExist):

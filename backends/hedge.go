@@ -85,7 +85,7 @@ type openFunc func(ctx context.Context) (io.ReadCloser, error)
 
 // open calls ask, and calls it again if the response is late. The result obeys ctx.
 func (h *hedger) open(ctx context.Context, ask openFunc) (io.ReadCloser, error) {
-	r := &race{hedger: h, ctx: ctx, ask: ask, asked: time.Now(), second: make(chan io.ReadCloser, 1)}
+	r := &race{hedger: h, ctx: ctx, ask: ask, asked: time.Now()}
 	body, err := r.run()
 	if err == nil {
 		h.responded(time.Since(r.asked))
@@ -96,13 +96,13 @@ func (h *hedger) open(ctx context.Context, ask openFunc) (io.ReadCloser, error) 
 // race is a read that is requested once or twice. Its first success is the result.
 type race struct {
 	*hedger
-	ctx    context.Context //nolint:containedctx // of both requests
-	ask    openFunc
-	asked  time.Time          // when the first request was sent
-	second chan io.ReadCloser // the response to the second request, if it won
+	ctx   context.Context //nolint:containedctx // of both requests
+	ask   openFunc
+	asked time.Time // when the first request was sent
 
-	mu                  sync.Mutex // guards the fields below
-	over                bool       // one of the requests has succeeded
+	mu                  sync.Mutex         // guards the fields below
+	over                bool               // one of the requests has succeeded
+	second              chan io.ReadCloser // the response to the second request, if it won; nil until it is sent
 	timer               *time.Timer
 	endFirst, endSecond context.CancelCauseFunc
 }
@@ -117,14 +117,14 @@ func (r *race) run() (io.ReadCloser, error) {
 	body, err := r.ask(first)
 	r.mu.Lock()
 	r.timer.Stop()
-	lost, endSecond := r.over, r.endSecond
+	lost, second, endSecond := r.over, r.second, r.endSecond
 	r.over = true
 	r.mu.Unlock()
 	if lost {
 		if err == nil {
 			body.Close() //nolint:errcheck // it was answered as well, but later
 		}
-		return <-r.second, nil
+		return <-second, nil
 	}
 	if endSecond != nil {
 		endSecond(errHedged)
@@ -151,6 +151,7 @@ func (r *race) hedgeIfLate() {
 	}
 	var ctx context.Context
 	ctx, r.endSecond = context.WithCancelCause(r.ctx)
+	r.second = make(chan io.ReadCloser, 1)
 	r.mu.Unlock()
 	body, err := r.ask(ctx)
 	r.requests.unspare(err)

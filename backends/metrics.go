@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,11 +53,50 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) observe(scheme, op string, err error, took time.Duration) {
-	result := "ok"
-	if err != nil {
-		result = KindOf(err).String()
-	}
-	m.requests.WithLabelValues(scheme, op, result).Inc()
-	m.seconds.WithLabelValues(scheme, op).Observe(took.Seconds())
+// schemeMetrics are the Metrics of one scheme. They keep what WithLabelValues returns, which takes
+// longer than to count. A metric appears when it is first counted.
+type schemeMetrics struct {
+	*Metrics
+	scheme      string
+	ops         sync.Map // of *operationMetrics, by operation
+	read, write func() prometheus.Counter
 }
+
+// operationMetrics count the attempts of one operation.
+type operationMetrics struct {
+	ok      prometheus.Counter
+	seconds prometheus.Observer
+}
+
+// of returns the metrics of a scheme.
+func (m *Metrics) of(scheme string) *schemeMetrics {
+	bytes := func(direction string) func() prometheus.Counter {
+		return sync.OnceValue(func() prometheus.Counter { return m.bytes.WithLabelValues(scheme, direction) })
+	}
+	return &schemeMetrics{Metrics: m, scheme: scheme, read: bytes("read"), write: bytes("write")}
+}
+
+// observe counts an attempt.
+func (m *schemeMetrics) observe(op string, err error, took time.Duration) {
+	if err != nil {
+		m.requests.WithLabelValues(m.scheme, op, KindOf(err).String()).Inc()
+		m.seconds.WithLabelValues(m.scheme, op).Observe(took.Seconds())
+		return
+	}
+	known, ok := m.ops.Load(op)
+	if !ok {
+		known, _ = m.ops.LoadOrStore(op, &operationMetrics{m.requests.WithLabelValues(m.scheme, op, "ok"), m.seconds.WithLabelValues(m.scheme, op)})
+	}
+	counts := known.(*operationMetrics)
+	counts.ok.Inc()
+	counts.seconds.Observe(took.Seconds())
+}
+
+// arrived counts n bytes that were read.
+func (m *schemeMetrics) arrived(n int) {
+	m.read().Add(float64(n))
+	m.received.Add(int64(n))
+}
+
+// sent counts n bytes that were written.
+func (m *schemeMetrics) sent(n int64) { m.write().Add(float64(n)) }

@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 	}
 	obj.Key = key
 	if err == nil {
-		s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "write").Add(float64(size))
+		s.metrics.sent(size)
 	}
 	return obj, err
 }

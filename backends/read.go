@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"sync"
 )
 
 // ReadRange copies n bytes of obj starting at off, or the rest if n < 0, to the same offsets of
@@ -101,10 +102,10 @@ func (s Stretch) WriteAt(p []byte, off int64) (int, error) {
 
 // copyRange copies bytes from body to dst until *at reaches end.
 func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, watchdog *stallDetector) error {
-	next, done := s.pieces(ctx, body, end-*at, watchdog)
-	defer done()
+	from := s.newPieces(ctx, body, end-*at, watchdog)
+	defer from.close()
 	for *at < end {
-		p, err := next(*at, end)
+		p, err := from.next(*at, end)
 		if len(p) > 0 {
 			watchdog.Pause() // time spent by the disk is not a stall of the store
 			if _, err := dst.WriteAt(p, *at); err != nil {
@@ -116,8 +117,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 			}
 			*at += int64(len(p))
 			s.requests.moved(len(p))
-			s.bytesRead().Add(float64(len(p)))
-			s.opts.Metrics.received.Add(int64(len(p)))
+			s.metrics.arrived(len(p))
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -129,34 +129,54 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 	return nil
 }
 
-// pieces returns an iterator over the n bytes of body, in order. The slices come from a
-// BufferedReader or from a pooled buffer, which done releases. Bytes that come with an error count.
-func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
-	watched := &watchedReader{body, watchdog, func() { s.responded(watchdog.asked) }}
-	if buffered, ok := body.(BufferedReader); ok {
-		return func(at, end int64) ([]byte, error) {
-			p, err := buffered.NextBuffer()
-			if err != nil {
-				return nil, err
-			}
-			watched.reset()
-			p = p[:min(int64(len(p)), end-at)]
-			return p, s.throttle(ctx, len(p), watchdog)
-		}, func() {}
+// pieces cut a body into slices, in order. They come from a BufferedReader or from a pooled buffer.
+type pieces struct {
+	ctx      context.Context //nolint:containedctx // it is that of the request
+	store    *Store
+	watched  watchedReader
+	buffered BufferedReader // nil: pooled is used
+	pool     *sync.Pool
+	pooled   *[]byte
+}
+
+// newPieces returns the pieces of a body of n bytes.
+func (s *Store) newPieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) *pieces {
+	f := &pieces{ctx: ctx, store: s, watched: watchedReader{body, watchdog, s}}
+	if f.buffered, _ = body.(BufferedReader); f.buffered == nil {
+		f.pool = buffersFor(n, s.requests.aim())
+		f.pooled = f.pool.Get().(*[]byte)
 	}
-	pool := buffersFor(n, s.requests.aim())
-	pooled := pool.Get().(*[]byte)
-	return func(at, end int64) ([]byte, error) {
-		// Stop at the next multiple of the buffer size, so that writes stay aligned after a resume
-		// at an odd offset.
-		size := int64(len(*pooled))
-		buf := (*pooled)[:min(size-at%size, end-at)]
-		if err := s.throttle(ctx, len(buf), watchdog); err != nil {
+	return f
+}
+
+// close releases the buffer.
+func (f *pieces) close() {
+	if f.pool != nil {
+		f.pool.Put(f.pooled)
+	}
+}
+
+// next returns the bytes from at on, up to end. They are valid until the next call. Bytes that come
+// with an error count.
+func (f *pieces) next(at, end int64) ([]byte, error) {
+	if f.buffered != nil {
+		p, err := f.buffered.NextBuffer()
+		if err != nil {
 			return nil, err
 		}
-		n, err := io.ReadFull(watched, buf)
-		return buf[:n], err
-	}, func() { pool.Put(pooled) }
+		f.watched.reset()
+		p = p[:min(int64(len(p)), end-at)]
+		return p, f.store.throttle(f.ctx, len(p), f.watched.watchdog)
+	}
+	// Stop at the next multiple of the buffer size, so that writes stay aligned after a resume at an
+	// odd offset.
+	size := int64(len(*f.pooled))
+	buf := (*f.pooled)[:min(size-at%size, end-at)]
+	if err := f.store.throttle(f.ctx, len(buf), f.watched.watchdog); err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(&f.watched, buf)
+	return buf[:n], err
 }
 
 // errEndsEarly means that a stream ended cleanly but too early.

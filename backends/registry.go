@@ -114,8 +114,7 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(target.name(), opts)
-	s.scheme = scheme
+	s := newStore(scheme.Name, target.name(), opts)
 	target.Options = opts
 	var opened Opened
 	if err := s.retry(ctx, "open", "", func(ctx context.Context, _ *stallDetector) error {
@@ -144,8 +143,8 @@ func (r *Registry) Buckets(ctx context.Context, rawURL string, opts Options) (ur
 	if scheme.Server {
 		at = target.name()
 	}
-	s := newStore(at, opts)
-	s.scheme, target.Options = scheme, opts
+	s := newStore(scheme.Name, at, opts)
+	target.Options = opts
 	var names []string
 	err = s.retry(ctx, "list", "", func(ctx context.Context, _ *stallDetector) error {
 		names, err = scheme.Buckets(ctx, target)

@@ -50,7 +50,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try attempt) error {
 			return final
 		}
 		kind := KindOf(err)
-		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
+		s.metrics.retries.WithLabelValues(s.metrics.scheme, op, kind.String()).Inc()
 		s.opts.Log.Log(ctx, failures.level(retries.failures, tried), "store request failed, retrying", "error", err, "kind", kind,
 			"pause", pause.Round(time.Millisecond), "giving_up_after", s.opts.RetryFor)
 		select {
@@ -79,7 +79,7 @@ func (s *Store) attempt(ctx context.Context, op string, try attempt) (tried outc
 	if tried.err == nil && answers[op] {
 		s.responded(tried.asked)
 	}
-	s.opts.Metrics.observe(s.scheme.Name, op, tried.err, time.Since(tried.asked))
+	s.metrics.observe(op, tried.err, time.Since(tried.asked))
 	return tried
 }
 

@@ -13,7 +13,12 @@ var errStalled = errors.New("no bytes received for too long, request canceled")
 
 // A stallDetector cancels a request in which no bytes move. A total timeout does not work for
 // objects of unknown size over links of unknown speed; silence is a usable signal.
+//
+// It is the context of the request, because what reports bytes may be a transport below an SDK, which
+// has nothing else of the Store.
 type stallDetector struct {
+	context.Context //nolint:containedctx // it is that of the request
+
 	timer *time.Timer
 	after time.Duration
 	asked time.Time    // when the request was sent
@@ -25,9 +30,9 @@ type stallDetector struct {
 func watched(ctx context.Context, after time.Duration, try attempt) outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := &stallDetector{timer: time.AfterFunc(after, func() { cancel(errStalled) }), after: after, asked: time.Now()}
+	watchdog := &stallDetector{Context: ctx, timer: time.AfterFunc(after, func() { cancel(errStalled) }), after: after, asked: time.Now()}
 	defer watchdog.Pause()
-	err := try(context.WithValue(ctx, stallDetectorKey{}, watchdog), watchdog)
+	err := try(watchdog, watchdog)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = &Error{Kind: Unavailable, Err: errStalled}
 	}
@@ -50,9 +55,16 @@ func (d *stallDetector) alive() {
 // Pause stops the stall timer until the next Reset or alive.
 func (d *stallDetector) Pause() { d.timer.Stop() }
 
-// The context carries the stall detector: what reports bytes may be a transport below an SDK, which has
-// nothing of the Store but the context of the request.
+// stallDetectorKey is the key of the stall detector among the values of its context.
 type stallDetectorKey struct{}
+
+// Value implements context.Context.
+func (d *stallDetector) Value(key any) any {
+	if key == (stallDetectorKey{}) {
+		return d
+	}
+	return d.Context.Value(key)
+}
 
 // Moved reports to the stall detector of ctx that bytes moved. The Store already sees the bytes
 // that it exchanges with a protocol; a protocol reports others, such as those sent in Commit. They
@@ -90,7 +102,7 @@ func AfterStall(ctx context.Context, within time.Duration) (context.Context, con
 type watchedReader struct {
 	io.Reader
 	watchdog *stallDetector
-	first    func() // called at the first byte; then nil
+	store    *Store // is told of the first byte; nil afterwards
 }
 
 func (k *watchedReader) Read(p []byte) (int, error) {
@@ -103,8 +115,8 @@ func (k *watchedReader) Read(p []byte) (int, error) {
 
 func (k *watchedReader) reset() {
 	k.watchdog.Reset()
-	if k.first != nil {
-		k.first()
-		k.first = nil
+	if k.store != nil {
+		k.store.responded(k.watchdog.asked)
+		k.store = nil
 	}
 }

@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"github.com/stager-dev/stager/backends/sys"
@@ -51,12 +49,12 @@ const (
 // bytes failed. They retry Retryable errors until Options.RetryFor passes without progress.
 type Store struct {
 	backend      Backend
-	scheme       Scheme
 	name         string
 	prefix       string // prepended to keys for the backend: "" or ending in "/"
 	self         string // the backend key of the URL itself
 	dir          bool   // the URL ended in "/", so it names no object
 	opts         Options
+	metrics      *schemeMetrics
 	capabilities Capabilities
 	requests     *semaphore
 	hedge        *hedger     // nil when hedging is disabled or unsafe
@@ -64,18 +62,17 @@ type Store struct {
 	outage       *outage
 	paging       *paging
 	turn         func(ctx context.Context) error // waits before each attempt; may be nil
-	bytesRead    func() prometheus.Counter       // of the scheme; appears in the metrics at the first byte
 }
 
 // NewStore returns a Store on b. name appears in errors and logs.
 func NewStore(b Backend, name string, opts Options) *Store {
-	s := newStore(name, opts)
+	s := newStore("", name, opts)
 	s.stand(b)
 	return s
 }
 
-// newStore returns a Store without a backend.
-func newStore(name string, opts Options) *Store {
+// newStore returns a Store without a backend, of the scheme with that name.
+func newStore(scheme, name string, opts Options) *Store {
 	if opts.RetryFor <= 0 {
 		opts.RetryFor = DefaultRetryFor
 	}
@@ -88,7 +85,7 @@ func newStore(name string, opts Options) *Store {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics(nil)
 	}
-	return &Store{name: name, opts: opts, dir: true, outage: new(outage), paging: new(paging)}
+	return &Store{name: name, opts: opts, metrics: opts.Metrics.of(scheme), dir: true, outage: new(outage), paging: new(paging)}
 }
 
 // stand attaches the backend and sets up the limits that depend on its Capabilities.
@@ -108,10 +105,9 @@ func (s *Store) stand(b Backend) {
 		s.requests = newSemaphore(start, limiter)
 	}
 	s.parts, _ = b.(PartCreator)
-	s.bytesRead = sync.OnceValue(func() prometheus.Counter { return s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read") })
 	if s.capabilities.Hedged && !s.opts.NoHedge {
 		s.hedge = &hedger{new(hedge), s.requests, func(answered string) {
-			s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
+			s.metrics.hedges.WithLabelValues(s.metrics.scheme, answered).Inc()
 		}}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-func newServer(t *testing.T, h http.Handler) string {
+func newServer(t testing.TB, h http.Handler) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("versioning") { // sent when a bucket is opened
 			fmt.Fprint(w, "<VersioningConfiguration/>")

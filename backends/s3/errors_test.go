@@ -141,14 +141,14 @@ func openFake(t *testing.T, h http.HandlerFunc) *bucket {
 	return openAt(t, newServer(t, h), "")
 }
 
-func openAt(t *testing.T, endpoint, params string) *bucket {
+func openAt(t testing.TB, endpoint, params string) *bucket {
 	t.Helper()
 	store := storeAt(t, endpoint, params)
 	raw, _ := store.Backend()
 	return raw.(*bucket)
 }
 
-func storeAt(t *testing.T, endpoint, params string) *backends.Store {
+func storeAt(t testing.TB, endpoint, params string) *backends.Store {
 	t.Helper()
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "s3://bucket/?endpoint="+endpoint+params, backends.Options{
 		Log: slog.New(slog.DiscardHandler), RetryFor: time.Minute,

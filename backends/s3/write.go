@@ -50,7 +50,7 @@ type part struct {
 }
 
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
-	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(), parts: make(map[int32]part), sums: make(map[int32][]byte)}
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text()}
 }
 
 // Create implements backends.Sink.
@@ -120,6 +120,9 @@ func (u *upload) Send(ctx context.Context, n int, src *backends.Part) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.parts == nil {
+		u.parts = make(map[int32]part)
+	}
 	u.parts[number] = p
 	delete(u.sums, number)
 	return nil
@@ -162,6 +165,9 @@ func (u *upload) sumOf(number int32, src *backends.Part) ([]byte, error) {
 	sum = h.Sum(nil)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.sums == nil {
+		u.sums = make(map[int32][]byte)
+	}
 	u.sums[number] = sum
 	return sum, nil
 }

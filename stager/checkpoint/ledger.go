@@ -182,7 +182,7 @@ func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledge
 	if there.Sum.IsZero() || there.Size != f.Size {
 		return false, nil
 	}
-	file, err := openPlain(root, f)
+	file, _, _, err := openPlain(root, f)
 	if err != nil {
 		return false, err
 	}

@@ -221,21 +221,23 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.O
 
 var errBusy = errors.New("it is open for writing")
 
-// openPlain opens a regular file for reading. It follows a link only if it was one when it was
-// listed, and never out of root.
-func openPlain(root *os.Root, f plain) (*os.File, error) {
+// openPlain opens a regular file for reading, and reports whether it is being written, as far as the
+// kernel tells, and its state after that. It follows a link only if it was one when it was listed, and
+// never out of root.
+func openPlain(root *os.Root, f plain) (file *os.File, now plain, busy bool, err error) {
 	p, flags := f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW
 	if f.Target != "" {
 		p, flags = f.Target, os.O_RDONLY|unix.O_NONBLOCK
 	}
-	file, err := root.OpenFile(p, flags, 0)
-	if err != nil {
-		return nil, explain(root, p, err)
+	if file, err = root.OpenFile(p, flags, 0); err != nil {
+		return nil, f, false, explain(root, p, err)
 	}
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no longer a regular file")})
+	writing, blind := beingWritten(file)
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, f, false, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no longer a regular file")})
 	}
-	return file, nil
+	return file, f.as(info), blind == nil && writing, nil
 }
 
 // sendPlain sends one file in its current state, and returns that state. If closed is set, it
@@ -243,20 +245,15 @@ func openPlain(root *os.Root, f plain) (*os.File, error) {
 // they are read, in total the size of the file. The ledger records a file only if it did not
 // change meanwhile.
 func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, opts backends.CreateOptions, closed bool, moved func(int64)) (plain, error) {
-	file, err := openPlain(root, f)
+	file, now, busy, err := openPlain(root, f)
 	if err != nil {
 		return f, err
 	}
 	defer file.Close() // opened for reading
-	busy, err := beingWritten(file)
-	if closed && err == nil && busy {
+	if closed && busy {
 		return f, errBusy
 	}
-	info, err := file.Stat()
-	if err != nil {
-		return f, err
-	}
-	f = f.as(info)
+	f = now
 	src := &countingFile{file: file, moved: moved}
 	src.left.Store(f.Size)
 	obj, err := store.Put(ctx, f.Path, src, f.Size, opts)

@@ -50,8 +50,8 @@ func omittedErr(omitted []Omission) error {
 // refusal returns why a store refused a file because of its name. Other files may still succeed.
 // ok is false for all other errors.
 func refusal(err error) (reason string, ok bool) {
-	var e *backends.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*backends.Error](err)
+	if !ok {
 		return "", false
 	}
 	switch e.Kind {
@@ -64,7 +64,7 @@ func refusal(err error) (reason string, ok bool) {
 // unreadable returns why the permissions of a local file prevent reading it. Other files may be
 // readable.
 func unreadable(err error) (reason string, ok bool) {
-	if errors.As(err, new(*backends.Error)) || !errors.Is(err, fs.ErrPermission) {
+	if _, told := errors.AsType[*backends.Error](err); told || !errors.Is(err, fs.ErrPermission) {
 		return "", false
 	}
 	return "it cannot be read: " + cause(err).Error(), true

@@ -291,8 +291,8 @@ func (p *run) drop(t *transfer) {
 // explain adds what to do about an object that is no longer the listed one. An object that was
 // removed counts as changed, too: a retry helps.
 func explain(err error) error {
-	var e *backends.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*backends.Error](err)
+	if !ok {
 		return err
 	}
 	out := *e

@@ -248,10 +248,12 @@ type connection struct {
 	look   io.Reader     // reads conn, without blocking while socket.hurry is set
 	in     *bufio.Reader // buffers reads from the connection
 	out    []byte        // the request head
-	left   int64         // bytes that may still be read
-	err    error         // why reading failed
-	kept   bool          // it was reused
-	since  time.Time     // start of the idle time
+	parts  net.Buffers   // out and a short body; a slice of whole
+	whole  [2][]byte
+	left   int64     // bytes that may still be read
+	err    error     // why reading failed
+	kept   bool      // it was reused
+	since  time.Time // start of the idle time
 	spare  [1]byte
 }
 

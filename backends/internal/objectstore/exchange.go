@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -37,7 +36,7 @@ func (w *connection) exchange(req *http.Request, body *backends.Part) (res *http
 	if length(body) > shortBody {
 		return w.sendBody(req, body)
 	}
-	parts := net.Buffers{w.out}
+	w.parts = append(w.whole[:0], w.out)
 	if length(body) > 0 {
 		buf := bodies.Get().(*[shortBody]byte)
 		defer bodies.Put(buf)
@@ -45,9 +44,9 @@ func (w *connection) exchange(req *http.Request, body *backends.Part) (res *http
 		if n, err := body.ReadAt(short, 0); n < len(short) {
 			return nil, nil, err
 		}
-		parts = append(parts, short)
+		w.parts = append(w.parts, short)
 	}
-	_, broken = parts.WriteTo(w.conn)
+	_, broken = w.parts.WriteTo(w.conn)
 	if res, err = w.readResponse(req); err != nil { // the response may explain why the server stopped reading
 		return nil, nil, cmp.Or(broken, err)
 	}

@@ -18,6 +18,15 @@ type socket struct {
 	net.Conn
 	raw   syscall.RawConn // nil: non-blocking reads are not possible
 	hurry bool            // Read does not block
+	peek  peek
+}
+
+// peek is one read that does not block, into p, and its result.
+type peek struct {
+	read func(fd uintptr) bool // a method of the socket
+	p    []byte
+	n    int
+	err  error
 }
 
 // errNothing means that no data is available. TLS treats it as a timeout, after which the
@@ -29,6 +38,10 @@ func newSocket(conn net.Conn) *socket {
 	if c, ok := conn.(syscall.Conn); ok {
 		s.raw, _ = c.SyscallConn() // nil after an error
 	}
+	s.peek.read = func(fd uintptr) bool {
+		s.peek.n, s.peek.err = unix.Read(int(fd), s.peek.p)
+		return true
+	}
 	return s
 }
 
@@ -39,10 +52,10 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	case s.raw == nil:
 		return 0, errNothing
 	}
-	gone := s.raw.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), p)
-		return true
-	})
+	s.peek.p = p
+	gone := s.raw.Read(s.peek.read)
+	n, err = s.peek.n, s.peek.err
+	s.peek.p, s.peek.n, s.peek.err = nil, 0, nil
 	switch {
 	case gone != nil:
 		return 0, gone

@@ -99,7 +99,7 @@ type upload struct {
 func newUpload(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, capabilities backends.Capabilities) *upload {
 	return &upload{
 		to: to, key: key, size: opts.Size, length: capabilities.PartLength(opts.Size),
-		lasts: context.WithoutCancel(ctx), sizes: make(map[int]int64),
+		lasts: context.WithoutCancel(ctx),
 	}
 }
 
@@ -145,6 +145,9 @@ func (u *upload) send(ctx context.Context, number int, src *backends.Part) error
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.sizes == nil {
+		u.sizes = make(map[int]int64)
+	}
 	u.sizes[number] = src.Size()
 	return nil
 }
