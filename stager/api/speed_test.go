@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -21,11 +22,36 @@ import (
 // connection, lease and acknowledge shards that are on disk. The file operations are included, so
 // run it with TMPDIR in memory.
 func BenchmarkLeaseAndAckOverTheSocket(b *testing.B) {
-	const readers = 8
 	h := newHouse(b, b.N, 1)
 	for h.state(window.Ready) < b.N {
 		time.Sleep(10 * time.Millisecond)
 	}
+	leaseAndAck(b, h.socket)
+}
+
+// BenchmarkSocketAlone is BenchmarkLeaseAndAckOverTheSocket with a server that does nothing: what
+// net/http and the socket take of it.
+func BenchmarkSocketAlone(b *testing.B) {
+	socket := filepath.Join(b.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	answers := http.NewServeMux()
+	answers.HandleFunc("POST /v1/inputs/{name}/lease", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"lease":"0123456789abcdef","path":"/data/ready/e0000-00000000-00000.tar","key":"00000.tar","size":1}`) // the reader misses it
+	})
+	answers.HandleFunc("POST /v1/leases/{lease}/ack", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	server := &http.Server{Handler: answers, ReadHeaderTimeout: time.Minute}
+	b.Cleanup(func() { server.Close() })
+	go server.Serve(listener) //nolint:errcheck // until it is closed
+	leaseAndAck(b, socket)
+}
+
+// leaseAndAck makes b.N pairs of requests with eight readers, and reports their number per second.
+func leaseAndAck(b *testing.B, socket string) {
+	const readers = 8
 	pairs := make(chan struct{}, b.N)
 	for range b.N {
 		pairs <- struct{}{}
@@ -35,7 +61,7 @@ func BenchmarkLeaseAndAckOverTheSocket(b *testing.B) {
 	b.ResetTimer()
 	for i := range readers {
 		group.Go(func() {
-			conn, err := net.Dial("unix", h.socket)
+			conn, err := net.Dial("unix", socket)
 			if err != nil {
 				b.Error(err)
 				return

@@ -64,7 +64,7 @@ func refusal(err error) (reason string, ok bool) {
 // unreadable returns why the permissions of a local file prevent reading it. Other files may be
 // readable.
 func unreadable(err error) (reason string, ok bool) {
-	if _, told := errors.AsType[*backends.Error](err); told || !errors.Is(err, fs.ErrPermission) {
+	if _, named := errors.AsType[*backends.Error](err); named || !errors.Is(err, fs.ErrPermission) {
 		return "", false
 	}
 	return "it cannot be read: " + cause(err).Error(), true
