@@ -11,7 +11,7 @@ import (
 
 // Each command line is understood, refused and explained in the same words whether the grammar has
 // all commands or only the one that the line begins with.
-func TestOnlyChangesNothing(t *testing.T) {
+func TestCommandLinesMeanTheSameWithOneCommand(t *testing.T) {
 	lines := [][]string{
 		{},
 		{"--help"},

@@ -23,7 +23,7 @@ type socket struct {
 
 // peek is one read that does not block, into p, and its result.
 type peek struct {
-	read func(fd uintptr) bool // a method of the socket
+	read func(fd uintptr) bool // made once, since it escapes
 	p    []byte
 	n    int
 	err  error
