@@ -188,6 +188,66 @@ func TestCredentialsComeInOrder(t *testing.T) {
 	}
 }
 
+// Keys of the environment come before the shared configuration, which is therefore not read, whatever
+// is in it. Without keys, or without a region, it is needed.
+func TestSharedConfigurationIsReadIfNeeded(t *testing.T) {
+	for _, name := range []string{"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"} {
+		t.Setenv(name, filepath.Join(t.TempDir(), "none"))
+	}
+	t.Setenv("AWS_PROFILE", "nobody") // reading it fails
+	keys := map[string]string{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+	for _, tt := range []struct {
+		what, query string
+		env         map[string]string
+		want        backends.Kind
+	}{
+		{"keys and another server", "endpoint=http://h", keys, 0},
+		{"keys and a region", "region=eu-west-3", keys, 0},
+		{"keys alone", "", keys, backends.Invalid},
+		{"no keys", "endpoint=http://h", nil, backends.Invalid},
+		{"half of the keys", "endpoint=http://h", map[string]string{"AWS_ACCESS_KEY_ID": "id"}, backends.Invalid},
+		{"nobody", "endpoint=http://h&anonymous=true", nil, 0},
+	} {
+		params, err := url.ParseQuery(tt.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := backends.Target{Host: "bucket", Params: params, Options: backends.Options{Getenv: func(name string) string { return tt.env[name] }}}
+		set, err := parse(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := connect(t.Context(), target, set); (err != nil) != (tt.want != 0) || err != nil && backends.KindOf(err) != tt.want {
+			t.Errorf("%s: got %v, want kind %v", tt.what, err, tt.want)
+		}
+	}
+}
+
+// A chain that was not needed at first is loaded when it is, and again after a failure to load it.
+func TestChainIsLoadedWhenNeeded(t *testing.T) {
+	loads, fail := 0, true
+	r := newRenewable(backends.Options{}, nil, func(context.Context) (aws.CredentialsProvider, error) {
+		if loads++; fail {
+			return nil, errors.New("unreadable")
+		}
+		return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "of-chain", SecretAccessKey: "s"}, nil
+		}), nil
+	})
+	if _, err := r.Retrieve(t.Context()); err == nil {
+		t.Error("got no error, want that of loading")
+	}
+	fail = false
+	for range 2 {
+		if got, err := r.Retrieve(t.Context()); err != nil || got.AccessKeyID != "of-chain" {
+			t.Errorf("got %q, %v; want of-chain", got.AccessKeyID, err)
+		}
+	}
+	if loads != 2 {
+		t.Errorf("got %d loads, want 2", loads)
+	}
+}
+
 func TestRegionIsDetected(t *testing.T) {
 	for _, tt := range []struct {
 		status int
