@@ -102,7 +102,7 @@ func AfterStall(ctx context.Context, within time.Duration) (context.Context, con
 type watchedReader struct {
 	io.Reader
 	watchdog *stallDetector
-	store    *Store // is told of the first byte; nil afterwards
+	store    *Store // records the first byte; nil afterwards
 }
 
 func (k *watchedReader) Read(p []byte) (int, error) {

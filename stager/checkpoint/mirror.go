@@ -221,8 +221,8 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.O
 
 var errBusy = errors.New("it is open for writing")
 
-// openPlain opens a regular file for reading, and reports whether it is being written, as far as the
-// kernel tells, and its state after that. It follows a link only if it was one when it was listed, and
+// openPlain opens a regular file for reading, and returns whether it is being written, as far as the
+// kernel reports, and its state after that. It follows a link only if it was one when it was listed, and
 // never out of root.
 func openPlain(root *os.Root, f plain) (file *os.File, now plain, busy bool, err error) {
 	p, flags := f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW
