@@ -33,43 +33,31 @@ var (
 	tableCastagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
+var algorithms = map[Algorithm]struct {
+	size int    // of a checksum, in bytes
+	poly uint64 // generator polynomial of a CRC in reflected form; 0 for other algorithms
+	hash func() hash.Hash
+}{
+	CRC64NVME: {crc64.Size, 0x9a6c9329ac4bc9b5, func() hash.Hash { return crc64nvme.New() }},
+	CRC64ECMA: {crc64.Size, crc64.ECMA, func() hash.Hash { return crc64.New(tableECMA) }},
+	CRC32C:    {crc32.Size, crc32.Castagnoli, func() hash.Hash { return crc32.New(tableCastagnoli) }},
+	CRC32:     {crc32.Size, crc32.IEEE, func() hash.Hash { return crc32.NewIEEE() }},
+	SHA256:    {size: sha256.Size, hash: sha256.New},
+	SHA1:      {size: sha1.Size, hash: sha1.New}, // see the import
+	MD5:       {size: md5.Size, hash: md5.New},   // see the import
+}
+
 // New returns a hash for the algorithm, or nil if it is unknown.
 func (a Algorithm) New() hash.Hash {
-	switch a {
-	case CRC64NVME:
-		return crc64nvme.New()
-	case CRC64ECMA:
-		return crc64.New(tableECMA)
-	case CRC32C:
-		return crc32.New(tableCastagnoli)
-	case CRC32:
-		return crc32.NewIEEE()
-	case SHA256:
-		return sha256.New()
-	case SHA1:
-		return sha1.New() // see the import
-	case MD5:
-		return md5.New() // see the import
+	known, ok := algorithms[a]
+	if !ok {
+		return nil
 	}
-	return nil
+	return known.hash()
 }
 
 // Size returns the length of a checksum in bytes; 0 if the algorithm is unknown.
-func (a Algorithm) Size() int {
-	switch a {
-	case CRC64NVME, CRC64ECMA:
-		return crc64.Size
-	case CRC32C, CRC32:
-		return crc32.Size
-	case SHA256:
-		return sha256.Size
-	case SHA1:
-		return sha1.Size
-	case MD5:
-		return md5.Size
-	}
-	return 0
-}
+func (a Algorithm) Size() int { return algorithms[a].size }
 
 // Checksum is the checksum of all bytes of an object. The zero value means unknown.
 type Checksum struct {
@@ -115,28 +103,13 @@ func ParseChecksum(s string) (Checksum, error) {
 // generator.
 
 // Combinable reports whether Combine supports the algorithm.
-func (a Algorithm) Combinable() bool { return a.poly() != 0 }
-
-// poly returns the generator polynomial of a CRC in reflected form; 0 for other algorithms.
-func (a Algorithm) poly() uint64 {
-	switch a {
-	case CRC64NVME:
-		return 0x9a6c9329ac4bc9b5
-	case CRC64ECMA:
-		return crc64.ECMA
-	case CRC32C:
-		return crc32.Castagnoli
-	case CRC32:
-		return crc32.IEEE
-	}
-	return 0
-}
+func (a Algorithm) Combinable() bool { return algorithms[a].poly != 0 }
 
 // Combine returns the checksum of first's bytes followed by second's, where second covers n bytes.
 // Both are checksums of algorithm a, big-endian as returned by hash.Hash.Sum. It panics if the
 // algorithm is not Combinable.
 func (a Algorithm) Combine(first, second []byte, n int64) []byte {
-	poly := a.poly()
+	poly := algorithms[a].poly
 	if poly == 0 {
 		panic("backends: checksums of " + string(a) + " cannot be combined")
 	}

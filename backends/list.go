@@ -44,7 +44,7 @@ func (s *Store) ListLevel(ctx context.Context, prefix string) iter.Seq2[Object, 
 				return !stopped
 			},
 		}
-		err := s.retry(skippedBelow(ctx, s.prefix), "list", prefix, l.attempt)
+		err := s.retry(skippedBelow(ctx, s.prefix), "list", prefix, l.try)
 		if err != nil && !stopped {
 			yield(Object{}, err)
 		}
@@ -93,14 +93,14 @@ func (p position) next(key string) position { return position{p.last, key, p.n +
 func (s *Store) scan(ctx context.Context, prefix string, at position, each func(Object) bool) error {
 	pages, _ := s.backend.(PageLister)
 	l := &listing{store: s, prefix: prefix, at: at, pages: pages, list: s.backend.List, each: each}
-	return s.retry(ctx, "list", prefix, l.attempt)
+	return s.retry(ctx, "list", prefix, l.try)
 }
 
 // scanBehind is scan behind a start that need not be a key. It fails with errFromStart if the server cannot
 // begin there.
 func (s *Store) scanBehind(ctx context.Context, pages PageLister, prefix, start string, each func(Object) bool) error {
 	l := &listing{store: s, prefix: prefix, start: start, pages: pages, each: each}
-	return s.retry(ctx, "list", prefix, l.attempt)
+	return s.retry(ctx, "list", prefix, l.try)
 }
 
 // listing is a listing with retries.
@@ -132,11 +132,11 @@ func (l *listing) begin(ctx context.Context) (all iter.Seq2[Object, error], behi
 	return l.pages.ListAfter(ctx, s.prefix+l.prefix, s.prefix+behind), behind
 }
 
-// attempt lists until the first failure. If it begins behind the last key but one, that is only trusted if the
+// try lists until the first failure. If it begins behind the last key but one, that is only trusted if the
 // last one comes first.
-func (l *listing) attempt(ctx context.Context, watchdog *stallDetector) error {
+func (l *listing) try(a *attempt) error {
 	resumed, again, last := l.at, 0, ""
-	all, behind := l.begin(ctx)
+	all, behind := l.begin(a)
 	trusted := behind == "" || l.start != ""
 	for obj, err := range all {
 		if err != nil {
@@ -154,19 +154,19 @@ func (l *listing) attempt(ctx context.Context, watchdog *stallDetector) error {
 		last, trusted = obj.Key, true
 		if obj.Key <= resumed.last {
 			again++
-			watchdog.alive()
+			a.alive()
 			continue // yielded before the failure, or the directory itself
 		}
 		if err := l.resumed(resumed, again); err != nil {
 			return err
 		}
 		l.at = l.at.next(obj.Key)
-		watchdog.Reset()
-		watchdog.Pause() // time spent by the caller is not a stall of the store
+		a.Reset()
+		a.Pause() // time spent by the caller is not a stall of the store
 		if !l.each(obj) {
 			return nil
 		}
-		watchdog.alive()
+		a.alive()
 	}
 	if !trusted {
 		return l.distrust()
@@ -224,9 +224,9 @@ func NextPage(ctx context.Context) bool {
 	if !ok {
 		return true
 	}
-	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok {
-		watchdog.Pause() // it may wait until pages are consumed
-		defer watchdog.alive()
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.Pause() // it may wait until pages are consumed
+		defer a.alive()
 	}
 	return next()
 }

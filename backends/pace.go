@@ -1,18 +1,14 @@
 package backends
 
-import (
-	"context"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // A pacer applies the bandwidth limit to the bytes of one attempt and resets the stall detector. Bytes
 // that an earlier attempt already sent are not progress: a store that accepts all bytes and then always
 // fails must not be retried for ever. The methods of a nil pacer do nothing.
 type pacer struct {
-	store    *Store
-	ctx      context.Context // the context of one request
-	watchdog *stallDetector
-	reached  *atomic.Int64 // highest offset of any attempt
+	store   *Store
+	attempt *attempt
+	reached *atomic.Int64 // highest offset of any attempt
 }
 
 // wait waits until n bytes may be sent.
@@ -23,7 +19,7 @@ func (p *pacer) wait(n int) error {
 	if err := p.yield(n); err != nil {
 		return err
 	}
-	return p.store.throttle(p.ctx, n, p.watchdog)
+	return p.store.throttle(p.attempt, n)
 }
 
 // moved records that n bytes from off on were sent.
@@ -33,10 +29,10 @@ func (p *pacer) moved(off int64, n int) {
 	}
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
-		p.watchdog.Reset()
+		p.attempt.Reset()
 		p.store.requests.moved(n)
 	} else {
-		p.watchdog.alive()
+		p.attempt.alive()
 	}
 }
 
@@ -45,9 +41,9 @@ func (p *pacer) yield(n int) error {
 	if p.store.opts.Yield == nil {
 		return nil
 	}
-	p.watchdog.Pause()
-	defer p.watchdog.alive()
-	if err := p.store.opts.Yield(p.ctx, n); err != nil {
+	p.attempt.Pause()
+	defer p.attempt.alive()
+	if err := p.store.opts.Yield(p.attempt, n); err != nil {
 		return &Error{Kind: Canceled, Err: err}
 	}
 	return nil

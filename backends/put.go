@@ -71,20 +71,20 @@ func (s *Store) putWhole(ctx context.Context, key string, src io.ReaderAt, opts 
 		}
 	}()
 	written := opts.Size == 0
-	err = s.retry(ctx, "commit", key, func(ctx context.Context, watchdog *stallDetector) (err error) {
+	err = s.retry(ctx, "commit", key, func(a *attempt) (err error) {
 		if w == nil {
-			if w, err = s.parts.CreateParts(ctx, s.prefix+key, opts); err != nil {
+			if w, err = s.parts.CreateParts(a, s.prefix+key, opts); err != nil {
 				return named(err, "create", s.name, key)
 			}
 		}
 		if !written {
-			whole := &Part{src, 0, opts.Size, &pacer{s, ctx, watchdog, new(atomic.Int64)}}
-			if err := w.WritePart(ctx, 0, whole); err != nil {
+			whole := &Part{src, 0, opts.Size, &pacer{s, a, new(atomic.Int64)}}
+			if err := w.WritePart(a, 0, whole); err != nil {
 				return err
 			}
 			written = true
 		}
-		obj, err = w.Commit(ctx)
+		obj, err = w.Commit(a)
 		return err
 	})
 	return obj, err
@@ -93,8 +93,8 @@ func (s *Store) putWhole(ctx context.Context, key string, src io.ReaderAt, opts 
 // putParts uploads parts concurrently and retries each one on its own.
 func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var w PartWriter
-	err = s.retry(ctx, "create", key, func(ctx context.Context, _ *stallDetector) error {
-		w, err = s.parts.CreateParts(ctx, s.prefix+key, opts)
+	err = s.retry(ctx, "create", key, func(a *attempt) error {
+		w, err = s.parts.CreateParts(a, s.prefix+key, opts)
 		return err
 	})
 	if err != nil {
@@ -107,17 +107,17 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {
 			var reached atomic.Int64
-			return s.retry(gctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
+			return s.retry(gctx, "write", key, func(a *attempt) error {
 				n := min(part, opts.Size-off)
-				return w.WritePart(ctx, off, &Part{src, off, n, &pacer{s, ctx, watchdog, &reached}})
+				return w.WritePart(a, off, &Part{src, off, n, &pacer{s, a, &reached}})
 			})
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Object{}, err
 	}
-	err = s.retry(ctx, "commit", key, func(ctx context.Context, _ *stallDetector) error {
-		obj, err = w.Commit(ctx)
+	err = s.retry(ctx, "commit", key, func(a *attempt) error {
+		obj, err = w.Commit(a)
 		return err
 	})
 	return obj, err
@@ -126,20 +126,20 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 // putStream uploads src sequentially. After a failure it starts over.
 func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var reached atomic.Int64
-	err = s.retry(ctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
-		w, err := s.backend.Create(ctx, s.prefix+key, opts)
+	err = s.retry(ctx, "write", key, func(a *attempt) error {
+		w, err := s.backend.Create(a, s.prefix+key, opts)
 		if err != nil {
 			return err
 		}
 		defer w.Abort() // the error that led here is more useful
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
-		whole := &Part{src, 0, opts.Size, &pacer{s, ctx, watchdog, &reached}}
+		whole := &Part{src, 0, opts.Size, &pacer{s, a, &reached}}
 		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{whole.Reader()}, *pooled); err != nil {
 			return err
 		}
-		if obj, err = w.Commit(ctx); err == nil {
-			s.responded(watchdog.asked)
+		if obj, err = w.Commit(a); err == nil {
+			s.responded(a.asked)
 		}
 		return err
 	})

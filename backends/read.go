@@ -40,8 +40,8 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	at, end := off, off+n
 	key := obj.Key
 	obj.Key = s.prefix + key
-	err := s.retry(ctx, "read", key, func(ctx context.Context, watchdog *stallDetector) error {
-		body, err := s.openRange(ctx, obj, at, end-at)
+	err := s.retry(ctx, "read", key, func(a *attempt) error {
+		body, err := s.openRange(a, obj, at, end-at)
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 				reported = checksummed.ObjectChecksum()
 			}
 		}
-		return s.copyRange(ctx, body, &at, end, dst, sum, watchdog)
+		return s.copyRange(a, body, &at, end, dst, sum)
 	})
 	if errors.Is(err, errEndsEarly) {
 		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
@@ -101,17 +101,17 @@ func (s Stretch) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // copyRange copies bytes from body to dst until *at reaches end.
-func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, watchdog *stallDetector) error {
-	from := s.newPieces(ctx, body, end-*at, watchdog)
+func (s *Store) copyRange(a *attempt, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash) error {
+	from := s.newPieces(a, body, end-*at)
 	defer from.close()
 	for *at < end {
 		p, err := from.next(*at, end)
 		if len(p) > 0 {
-			watchdog.Pause() // time spent by the disk is not a stall of the store
+			a.Pause() // time spent by the disk is not a stall of the store
 			if _, err := dst.WriteAt(p, *at); err != nil {
 				return &LocalError{err}
 			}
-			watchdog.alive()
+			a.alive()
 			if sum != nil {
 				sum.Write(p)
 			}
@@ -131,7 +131,6 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 
 // pieces cut a body into slices, in order. They come from a BufferedReader or from a pooled buffer.
 type pieces struct {
-	ctx      context.Context //nolint:containedctx // it is that of the request
 	store    *Store
 	watched  watchedReader
 	buffered BufferedReader // nil: pooled is used
@@ -140,8 +139,8 @@ type pieces struct {
 }
 
 // newPieces returns the pieces of a body of n bytes.
-func (s *Store) newPieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) *pieces {
-	f := &pieces{ctx: ctx, store: s, watched: watchedReader{body, watchdog, s}}
+func (s *Store) newPieces(a *attempt, body io.Reader, n int64) *pieces {
+	f := &pieces{store: s, watched: watchedReader{body, a, s}}
 	if f.buffered, _ = body.(BufferedReader); f.buffered == nil {
 		f.pool = buffersFor(n, s.requests.aim())
 		f.pooled = f.pool.Get().(*[]byte)
@@ -166,13 +165,13 @@ func (f *pieces) next(at, end int64) ([]byte, error) {
 		}
 		f.watched.reset()
 		p = p[:min(int64(len(p)), end-at)]
-		return p, f.store.throttle(f.ctx, len(p), f.watched.watchdog)
+		return p, f.store.throttle(f.watched.attempt, len(p))
 	}
 	// Stop at the next multiple of the buffer size, so that writes stay aligned after a resume at an
 	// odd offset.
 	size := int64(len(*f.pooled))
 	buf := (*f.pooled)[:min(size-at%size, end-at)]
-	if err := f.store.throttle(f.ctx, len(buf), f.watched.watchdog); err != nil {
+	if err := f.store.throttle(f.watched.attempt, len(buf)); err != nil {
 		return nil, err
 	}
 	n, err := io.ReadFull(&f.watched, buf)

@@ -117,8 +117,8 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	s := newStore(scheme.Name, target.name(), opts)
 	target.Options = opts
 	var opened Opened
-	if err := s.retry(ctx, "open", "", func(ctx context.Context, _ *stallDetector) error {
-		opened, err = scheme.Open(ctx, target)
+	if err := s.retry(ctx, "open", "", func(a *attempt) error {
+		opened, err = scheme.Open(a, target)
 		return err
 	}); err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func (r *Registry) Buckets(ctx context.Context, rawURL string, opts Options) (ur
 	s := newStore(scheme.Name, at, opts)
 	target.Options = opts
 	var names []string
-	err = s.retry(ctx, "list", "", func(ctx context.Context, _ *stallDetector) error {
-		names, err = scheme.Buckets(ctx, target)
+	err = s.retry(ctx, "list", "", func(a *attempt) error {
+		names, err = scheme.Buckets(a, target)
 		return err
 	})
 	slices.Sort(names)

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// An attempt is one try of a request. It reports moved bytes to watchdog.
-type attempt func(ctx context.Context, watchdog *stallDetector) error
-
 // outcome is how an attempt ended.
 type outcome struct {
 	asked time.Time // when the request was sent
@@ -22,7 +19,7 @@ type outcome struct {
 //	retrier        retry.go      repeats failed attempts until RetryFor passes without progress
 //	failureLog     outage.go     reduces the failures of all requests to a few log lines
 //	semaphore      semaphore.go  grants one permit per attempt; limiter.go adapts their number
-//	stallDetector  stall.go      cancels an attempt in which no bytes move
+//	attempt        stall.go      is cancelled when no bytes move
 //	Metrics        metrics.go    counts attempts and retries
 //
 // Within an attempt, reads and writes add:
@@ -30,10 +27,10 @@ type outcome struct {
 //	hedger         hedge.go      sends a read again if the response is late
 //	throttle       bandwidth.go  waits for the bandwidth limit
 //	pacer          pace.go       gives way to more urgent transfers, and separates progress from repetition
-func (s *Store) retry(ctx context.Context, op, key string, try attempt) error {
+func (s *Store) retry(ctx context.Context, op, key string, try func(*attempt) error) error {
 	retries, failures := newRetrier(s.opts.RetryFor), failureLog{outage: s.outage}
 	for {
-		tried := s.attempt(ctx, op, try)
+		tried := s.once(ctx, op, try)
 		if tried.err == nil {
 			return nil
 		}
@@ -60,10 +57,10 @@ func (s *Store) retry(ctx context.Context, op, key string, try attempt) error {
 	}
 }
 
-// attempt runs try once, with a permit of the semaphore and under the stall detector. A listing
+// once runs try once, with a permit of the semaphore and under the stall detector. A listing
 // needs no permit, because the readers of its results need them. Neither does a sweep, which lists.
 // Neither does opening, because the semaphore does not exist yet.
-func (s *Store) attempt(ctx context.Context, op string, try attempt) (tried outcome) {
+func (s *Store) once(ctx context.Context, op string, try func(*attempt) error) (tried outcome) {
 	if s.turn != nil {
 		if err := s.turn(ctx); err != nil {
 			return outcome{asked: time.Now(), err: err}

@@ -1,7 +1,6 @@
 package backends
 
 import (
-	"context"
 	"math"
 	"sort"
 	"strings"
@@ -198,8 +197,8 @@ func (l *aheadListing) loadLocked(v *level, parent, after string) {
 	l.work.Go(func() {
 		var names []string
 		var more bool
-		err := l.store.retry(l.ctx, "list", parent, func(ctx context.Context, _ *stallDetector) (err error) {
-			names, more, err = l.lister.Directories(ctx, l.store.prefix+in, l.store.prefix+after)
+		err := l.store.retry(l.ctx, "list", parent, func(a *attempt) (err error) {
+			names, more, err = l.lister.Directories(a, l.store.prefix+in, l.store.prefix+after)
 			return err
 		})
 		l.mu.Lock()

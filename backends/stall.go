@@ -11,13 +11,14 @@ import (
 // errStalled is the cause with which the stall detector cancels a request.
 var errStalled = errors.New("no bytes received for too long, request canceled")
 
-// A stallDetector cancels a request in which no bytes move. A total timeout does not work for
-// objects of unknown size over links of unknown speed; silence is a usable signal.
+// An attempt is one try of a request, with a stall detector: it is cancelled when no bytes move. A
+// total timeout does not work for objects of unknown size over links of unknown speed; silence is a
+// usable signal.
 //
 // It is the context of the request, because what reports bytes may be a transport below an SDK, which
 // has nothing else of the Store.
-type stallDetector struct {
-	context.Context //nolint:containedctx // it is that of the request
+type attempt struct {
+	context.Context
 
 	timer *time.Timer
 	after time.Duration
@@ -26,44 +27,44 @@ type stallDetector struct {
 	last  atomic.Int64 // time of the last bytes, in nanoseconds after asked
 }
 
-// watched runs try under a stall detector that cancels it when no bytes move for after.
-func watched(ctx context.Context, after time.Duration, try attempt) outcome {
+// watched runs an attempt, which is cancelled when no bytes move for after.
+func watched(ctx context.Context, after time.Duration, try func(*attempt) error) outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := &stallDetector{Context: ctx, timer: time.AfterFunc(after, func() { cancel(errStalled) }), after: after, asked: time.Now()}
-	defer watchdog.Pause()
-	err := try(watchdog, watchdog)
+	a := &attempt{Context: ctx, timer: time.AfterFunc(after, func() { cancel(errStalled) }), after: after, asked: time.Now()}
+	defer a.Pause()
+	err := try(a)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = &Error{Kind: Unavailable, Err: errStalled}
 	}
-	return outcome{watchdog.asked, watchdog.moved.Load(), err}
+	return outcome{a.asked, a.moved.Load(), err}
 }
 
 // Reset records progress and restarts the stall timer.
-func (d *stallDetector) Reset() {
-	d.moved.Store(true)
-	d.alive()
+func (a *attempt) Reset() {
+	a.moved.Store(true)
+	a.alive()
 }
 
 // alive restarts the stall timer without recording progress: the store responds, but with nothing
 // new.
-func (d *stallDetector) alive() {
-	d.last.Store(int64(time.Since(d.asked)))
-	d.timer.Reset(d.after)
+func (a *attempt) alive() {
+	a.last.Store(int64(time.Since(a.asked)))
+	a.timer.Reset(a.after)
 }
 
 // Pause stops the stall timer until the next Reset or alive.
-func (d *stallDetector) Pause() { d.timer.Stop() }
+func (a *attempt) Pause() { a.timer.Stop() }
 
-// stallDetectorKey is the key of the stall detector among the values of its context.
-type stallDetectorKey struct{}
+// attemptKey is the key of the attempt among the values of its context.
+type attemptKey struct{}
 
 // Value implements context.Context.
-func (d *stallDetector) Value(key any) any {
-	if key == (stallDetectorKey{}) {
-		return d
+func (a *attempt) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
 	}
-	return d.Context.Value(key)
+	return a.Context.Value(key)
 }
 
 // Moved reports to the stall detector of ctx that bytes moved. The Store already sees the bytes
@@ -71,8 +72,8 @@ func (d *stallDetector) Value(key any) any {
 // keep the request alive but are not progress, so a store that accepts all bytes and then always
 // fails is given up.
 func Moved(ctx context.Context) {
-	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok {
-		watchdog.alive()
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.alive()
 	}
 }
 
@@ -80,8 +81,8 @@ func Moved(ctx context.Context) {
 // whitespace of a server that is still busy. They keep the request alive for at most waitsFor times
 // the stall timeout.
 func Waits(ctx context.Context) {
-	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok && time.Since(watchdog.asked)-time.Duration(watchdog.last.Load()) < waitsFor*watchdog.after {
-		watchdog.timer.Reset(watchdog.after)
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && time.Since(a.asked)-time.Duration(a.last.Load()) < waitsFor*a.after {
+		a.timer.Reset(a.after)
 	}
 }
 
@@ -101,8 +102,8 @@ func AfterStall(ctx context.Context, within time.Duration) (context.Context, con
 // watchedReader resets the stall detector for each Read that returns bytes.
 type watchedReader struct {
 	io.Reader
-	watchdog *stallDetector
-	store    *Store // records the first byte; nil afterwards
+	attempt *attempt
+	store   *Store // records the first byte; nil afterwards
 }
 
 func (k *watchedReader) Read(p []byte) (int, error) {
@@ -114,9 +115,9 @@ func (k *watchedReader) Read(p []byte) (int, error) {
 }
 
 func (k *watchedReader) reset() {
-	k.watchdog.Reset()
+	k.attempt.Reset()
 	if k.store != nil {
-		k.store.responded(k.watchdog.asked)
+		k.store.responded(k.attempt.asked)
 		k.store = nil
 	}
 }

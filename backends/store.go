@@ -225,8 +225,8 @@ func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
 
 // Stat describes one object. It fails with kind NotExist when there is none.
 func (s *Store) Stat(ctx context.Context, key string) (obj Object, err error) {
-	err = s.retry(ctx, "stat", key, func(ctx context.Context, _ *stallDetector) error {
-		obj, err = s.backend.Stat(ctx, s.prefix+key)
+	err = s.retry(ctx, "stat", key, func(a *attempt) error {
+		obj, err = s.backend.Stat(a, s.prefix+key)
 		return err
 	})
 	obj.Key = key
@@ -235,8 +235,8 @@ func (s *Store) Stat(ctx context.Context, key string) (obj Object, err error) {
 
 // Delete removes an object. Deleting a missing object is not an error.
 func (s *Store) Delete(ctx context.Context, key string) error {
-	return s.retry(ctx, "delete", key, func(ctx context.Context, _ *stallDetector) error {
-		return s.backend.Delete(ctx, s.prefix+key)
+	return s.retry(ctx, "delete", key, func(a *attempt) error {
+		return s.backend.Delete(a, s.prefix+key)
 	})
 }
 
@@ -247,8 +247,8 @@ func (s *Store) Sweep(ctx context.Context, prefix string, over func(Orphan) bool
 	if !ok {
 		return nil
 	}
-	return s.retry(ctx, "sweep", prefix, func(ctx context.Context, _ *stallDetector) error {
-		return sweeper.Sweep(ctx, s.prefix+prefix, func(r Orphan) bool {
+	return s.retry(ctx, "sweep", prefix, func(a *attempt) error {
+		return sweeper.Sweep(a, s.prefix+prefix, func(r Orphan) bool {
 			r.Key = strings.TrimPrefix(r.Key, s.prefix)
 			return over(r)
 		})

@@ -51,15 +51,23 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
 }
 
-// sumIn returns the checksum of the whole object from a response header.
+// sumIn returns the checksum of the whole object from a response header. Its names are as net/http
+// spells them, which spares Header.Get the spelling.
 func sumIn(h http.Header) backends.Checksum {
-	var sums [len(sumHeaders)]*string
-	for i := range sumHeaders {
-		if values := h[sumHeaders[i].name]; len(values) > 0 {
-			sums[i] = &values[0]
+	reported := func(name string) *string {
+		if values := h[name]; len(values) > 0 {
+			return &values[0]
 		}
+		return nil
 	}
-	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), sums[0], sums[1], sums[2], sums[3], sums[4])
+	return wholeSum(types.Checksum{
+		ChecksumType:      types.ChecksumType(value(reported("X-Amz-Checksum-Type"))),
+		ChecksumCRC64NVME: reported("X-Amz-Checksum-Crc64nvme"),
+		ChecksumCRC32C:    reported("X-Amz-Checksum-Crc32c"),
+		ChecksumCRC32:     reported("X-Amz-Checksum-Crc32"),
+		ChecksumSHA256:    reported("X-Amz-Checksum-Sha256"),
+		ChecksumSHA1:      reported("X-Amz-Checksum-Sha1"),
+	})
 }
 
 func etag(v backends.Version) string {

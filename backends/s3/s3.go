@@ -125,7 +125,10 @@ func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) 
 func (*bucket) described(key string, out *s3.HeadObjectOutput) backends.Object {
 	return backends.Object{
 		Key: key, Size: value(out.ContentLength), ModTime: value(out.LastModified), Version: version(out.ETag),
-		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
+		Sum: wholeSum(types.Checksum{
+			ChecksumType: out.ChecksumType, ChecksumCRC64NVME: out.ChecksumCRC64NVME, ChecksumCRC32C: out.ChecksumCRC32C,
+			ChecksumCRC32: out.ChecksumCRC32, ChecksumSHA256: out.ChecksumSHA256, ChecksumSHA1: out.ChecksumSHA1,
+		}),
 	}
 }
 
@@ -188,31 +191,28 @@ func version(etag *string) backends.Version {
 
 // wholeSum returns the best checksum that covers all bytes. Composite checksums are marked by
 // their type, or by a trailing "-" and the number of parts.
-func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *string) backends.Checksum {
-	if kind == types.ChecksumTypeComposite {
+func wholeSum(reported types.Checksum) backends.Checksum {
+	if reported.ChecksumType == types.ChecksumTypeComposite {
 		return backends.Checksum{}
 	}
-	for i, text := range [...]*string{crc64nvme, crc32c, crc32, sha256, sha1} {
-		if text == nil {
+	for _, sum := range [...]struct { // best first
+		algorithm backends.Algorithm
+		text      *string
+	}{
+		{backends.CRC64NVME, reported.ChecksumCRC64NVME},
+		{backends.CRC32C, reported.ChecksumCRC32C},
+		{backends.CRC32, reported.ChecksumCRC32},
+		{backends.SHA256, reported.ChecksumSHA256},
+		{backends.SHA1, reported.ChecksumSHA1},
+	} {
+		if sum.text == nil {
 			continue
 		}
-		if raw, err := base64.StdEncoding.DecodeString(*text); err == nil && len(raw) == sumHeaders[i].algorithm.Size() {
-			return backends.Checksum{Algorithm: sumHeaders[i].algorithm, Value: hex.EncodeToString(raw)}
+		if raw, err := base64.StdEncoding.DecodeString(*sum.text); err == nil && len(raw) == sum.algorithm.Size() {
+			return backends.Checksum{Algorithm: sum.algorithm, Value: hex.EncodeToString(raw)}
 		}
 	}
 	return backends.Checksum{}
-}
-
-// sumHeaders are the response headers with checksums, best first, in the spelling of net/http.
-var sumHeaders = [...]struct {
-	algorithm backends.Algorithm
-	name      string
-}{
-	{backends.CRC64NVME, "X-Amz-Checksum-Crc64nvme"},
-	{backends.CRC32C, "X-Amz-Checksum-Crc32c"},
-	{backends.CRC32, "X-Amz-Checksum-Crc32"},
-	{backends.SHA256, "X-Amz-Checksum-Sha256"},
-	{backends.SHA1, "X-Amz-Checksum-Sha1"},
 }
 
 // value returns *p, or the zero value if p is nil.

@@ -270,7 +270,10 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 	}
 	obj := backends.Object{
 		Key: u.key, Size: size, Version: version(out.ETag),
-		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
+		Sum: wholeSum(types.Checksum{
+			ChecksumType: out.ChecksumType, ChecksumCRC64NVME: out.ChecksumCRC64NVME, ChecksumCRC32C: out.ChecksumCRC32C,
+			ChecksumCRC32: out.ChecksumCRC32, ChecksumSHA256: out.ChecksumSHA256, ChecksumSHA1: out.ChecksumSHA1,
+		}),
 	}
 	if reported := obj.Sum; summed && reported.Algorithm == backends.CRC64NVME && reported.Value != hex.EncodeToString(sum) {
 		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store assembled the parts incorrectly: the checksum is %s, not crc64nvme:%x", reported, sum)

@@ -182,11 +182,14 @@ func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledge
 	if there.Sum.IsZero() || there.Size != f.Size {
 		return false, nil
 	}
-	file, _, _, err := openPlain(root, f)
+	file, err := openPlain(root, f)
 	if err != nil {
 		return false, err
 	}
 	defer file.Close() // opened for reading
+	if now, err := f.now(file); err != nil || now != f {
+		return false, err
+	}
 	h := there.Sum.Algorithm.New()
 	if _, err := io.Copy(h, &obedient{ctx, io.NewSectionReader(file, 0, f.Size)}); err != nil {
 		return false, err

@@ -221,23 +221,27 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.O
 
 var errBusy = errors.New("it is open for writing")
 
-// openPlain opens a regular file for reading, and returns whether it is being written, as far as the
-// kernel reports, and its state after that. It follows a link only if it was one when it was listed, and
-// never out of root.
-func openPlain(root *os.Root, f plain) (file *os.File, now plain, busy bool, err error) {
+// openPlain opens what has the name of f for reading. It follows a link only if it was one when it was
+// listed, and never out of root.
+func openPlain(root *os.Root, f plain) (*os.File, error) {
 	p, flags := f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW
 	if f.Target != "" {
 		p, flags = f.Target, os.O_RDONLY|unix.O_NONBLOCK
 	}
-	if file, err = root.OpenFile(p, flags, 0); err != nil {
-		return nil, f, false, explain(root, p, err)
-	}
-	writing, blind := beingWritten(file)
+	file, err := root.OpenFile(p, flags, 0)
+	return file, explain(root, p, err)
+}
+
+// now returns the state of f, which was opened. It must be a regular file.
+func (f plain) now(file *os.File) (plain, error) {
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, f, false, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no longer a regular file")})
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: f.Path, Err: errors.New("it is no longer a regular file")}
 	}
-	return file, f.as(info), blind == nil && writing, nil
+	if err != nil {
+		return f, err
+	}
+	return f.as(info), nil
 }
 
 // sendPlain sends one file in its current state, and returns that state. If closed is set, it
@@ -245,15 +249,21 @@ func openPlain(root *os.Root, f plain) (file *os.File, now plain, busy bool, err
 // they are read, in total the size of the file. The ledger records a file only if it did not
 // change meanwhile.
 func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, opts backends.CreateOptions, closed bool, moved func(int64)) (plain, error) {
-	file, now, busy, err := openPlain(root, f)
+	file, err := openPlain(root, f)
 	if err != nil {
 		return f, err
 	}
 	defer file.Close() // opened for reading
+	// This comes before the size is read: a writer that closed the file in between would go unnoticed,
+	// and its last bytes unsent.
+	writing, blind := beingWritten(file)
+	busy := writing && blind == nil
+	if f, err = f.now(file); err != nil {
+		return f, err
+	}
 	if closed && busy {
 		return f, errBusy
 	}
-	f = now
 	src := &countingFile{file: file, moved: moved}
 	src.left.Store(f.Size)
 	obj, err := store.Put(ctx, f.Path, src, f.Size, opts)

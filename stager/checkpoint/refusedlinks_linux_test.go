@@ -153,7 +153,7 @@ func unreadableIsNamed(t *testing.T, dir string) {
 			return err
 		},
 		"mirroring a file": func() error {
-			_, _, _, err := openPlain(root, plain{local: local{Path: "step-1/model"}})
+			_, err := openPlain(root, plain{local: local{Path: "step-1/model"}})
 			return err
 		},
 		"mirroring a directory": func() error {
