@@ -379,45 +379,6 @@ type nothing struct{ Backend }
 
 func (nothing) Capabilities() Capabilities { return Capabilities{Parallelism: 32, MaxParallelism: 512} }
 
-func TestPoolEndsWithItsFirstError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := 1
-		pool, ctx := NewWorkerPool(t.Context(), func() int { return limit })
-		var mu sync.Mutex // guards both
-		running, most := 0, 0
-		for i := range 20 {
-			if i == 5 {
-				mu.Lock()
-				if most != 1 {
-					t.Errorf("%d run at once, want 1", most)
-				}
-				mu.Unlock()
-				limit = 4
-			}
-			pool.Go(func() error {
-				mu.Lock()
-				running++
-				most = max(most, running)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				mu.Lock()
-				defer mu.Unlock()
-				running--
-				return nil
-			})
-		}
-		want := errors.New("broken")
-		pool.Fail(want)
-		synctest.Wait()
-		if ctx.Err() == nil {
-			t.Error("the context goes on after an error")
-		}
-		if err := pool.Wait(); !errors.Is(err, want) || most != 4 {
-			t.Errorf("%v with up to %d at once, want %v and 4", err, most, want)
-		}
-	})
-}
-
 // With 512 requests configured, the first 32 had a large buffer each, in addition to the small ones
 // of the later requests: 4 GiB took 68 MB of memory.
 func TestBuffersMatchPlannedRequests(t *testing.T) {

@@ -184,7 +184,8 @@ func keep(ctx context.Context, store *backends.Store, often int, during time.Dur
 		pool.Go(func() error { return f(ctx, i) })
 	}
 	ended := ctx.Err()
-	return atOnce, cmp.Or(pool.Wait(), ended)
+	err = pool.Wait()
+	return atOnce, cmp.Or(err, ended)
 }
 
 // write writes files of one size until the time is over. It returns the files per second and the

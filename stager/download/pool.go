@@ -45,9 +45,6 @@ func (p *run) fetchAll(ctx context.Context) error {
 
 // feed hands out the work.
 func (p *run) feed(ctx context.Context, pool *backends.WorkerPool) error {
-	canceled := func() error {
-		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
-	}
 	next := 0
 	for item, err := range p.todo.all() {
 		if err != nil {
@@ -61,7 +58,7 @@ func (p *run) feed(ctx context.Context, pool *backends.WorkerPool) error {
 			p.head.enter(ctx, obj)
 		}
 		if ctx.Err() != nil || p.unpacks.Acquire(ctx, memory) != nil {
-			return canceled()
+			return p.canceled(ctx)
 		}
 		if memory > 0 {
 			pool.Go(func() error {
@@ -93,7 +90,7 @@ func (p *run) feed(ctx context.Context, pool *backends.WorkerPool) error {
 				if f.left.Add(int64(i-n)) == 0 {
 					p.leave(incoming)
 				}
-				return canceled()
+				return p.canceled(ctx)
 			}
 			pool.Go(func() error { return explain(p.piece(ctx, f, i)) })
 		}
@@ -120,8 +117,16 @@ func (p *run) piece(ctx context.Context, f *file, i int) (err error) {
 	return p.finish(ctx, f.transfer, f.place)
 }
 
+// canceled returns the error for a run that is canceled.
+func (p *run) canceled(ctx context.Context) error {
+	return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
+}
+
 // small fetches an object in one request.
 func (p *run) small(ctx context.Context, obj backends.Object, place int) error {
+	if ctx.Err() != nil {
+		return p.canceled(ctx) // before it leaves an empty file
+	}
 	t, err := p.open(obj)
 	if err != nil {
 		return err
