@@ -23,8 +23,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		n = obj.Size - off
 	}
 	if off < 0 || n < 0 {
-		return obj.Sum, &Error{Op: "read", Store: s.name, Key: obj.Key, Kind: Invalid, Err: fmt.Errorf(
-			"range of %d bytes from %d is outside an object of %d bytes", n, off, obj.Size)}
+		return obj.Sum, s.unreadable(obj.Key, Invalid, "range of %d bytes from %d is outside an object of %d bytes", n, off, obj.Size)
 	}
 	if n == 0 {
 		return obj.Sum, nil
@@ -54,19 +53,22 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		return s.copyRange(a, body, &at, end, dst, sum)
 	})
 	if errors.Is(err, errEndsEarly) {
-		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
-			"the store repeatedly sends only %d of %d bytes: %w", at-off, n, io.ErrUnexpectedEOF)}
+		err = s.unreadable(key, Corrupt, "the store repeatedly sends only %d of %d bytes: %w", at-off, n, io.ErrUnexpectedEOF)
 	}
 	if KindOf(err) == Corrupt && errors.Is(err, io.ErrUnexpectedEOF) {
-		err = s.endsBefore(ctx, key, obj, err)
+		err = s.endsBefore(ctx, key, &obj, err)
 	}
 	return reported, err
+}
+
+func (s *Store) unreadable(key string, kind Kind, format string, args ...any) error {
+	return &Error{Op: "read", Store: s.name, Key: key, Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
 // endsBefore returns the error for an object that has fewer bytes than it had when it was listed. If
 // it is in another version now, nothing is corrupt: servers such as s3proxy look at the range before
 // the version, and answer that a shorter object has no such range.
-func (s *Store) endsBefore(ctx context.Context, key string, obj Object, short error) error {
+func (s *Store) endsBefore(ctx context.Context, key string, obj *Object, short error) error {
 	now, err := s.Stat(ctx, key)
 	switch {
 	case err != nil && KindOf(err) == NotExist:
@@ -74,8 +76,7 @@ func (s *Store) endsBefore(ctx context.Context, key string, obj Object, short er
 	case err != nil || now.Version == obj.Version:
 		return short
 	}
-	return &Error{Op: "read", Store: s.name, Key: key, Kind: Changed, Err: fmt.Errorf(
-		"the object changed after it was listed: it has %d bytes now, not %d", now.Size, obj.Size)}
+	return s.unreadable(key, Changed, "the object changed after it was listed: it has %d bytes now, not %d", now.Size, obj.Size)
 }
 
 // openRange calls the backend's OpenRange, hedged where allowed.

@@ -28,12 +28,19 @@ type outcome struct {
 //	throttle       bandwidth.go  waits for the bandwidth limit
 //	pacer          pace.go       gives way to more urgent transfers, and separates progress from repetition
 func (s *Store) retry(ctx context.Context, op, key string, try func(*attempt) error) error {
+	tried := s.once(ctx, op, try)
+	if tried.err == nil {
+		return nil
+	}
+	return s.retryAfter(ctx, tried, op, key, try)
+}
+
+// retryAfter is retry after a first attempt that failed. It is a function of its own because hundreds
+// of goroutines have the frame of retry on their stack.
+func (s *Store) retryAfter(ctx context.Context, tried outcome, op, key string, try func(*attempt) error) error {
 	retries, failures := newRetrier(s.opts.RetryFor), failureLog{outage: s.outage}
-	for {
-		tried := s.once(ctx, op, try)
-		if tried.err == nil {
-			return nil
-		}
+	retries.since = tried.asked
+	for tried.err != nil {
 		var local *LocalError
 		if errors.As(tried.err, &local) {
 			return local
@@ -54,7 +61,9 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(*attempt) er
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
+		tried = s.once(ctx, op, try)
 	}
+	return nil
 }
 
 // once runs try once, with a permit of the semaphore and under the stall detector. A listing
