@@ -43,9 +43,9 @@ type Client struct {
 const (
 	// maxHead is the maximum size of a response head.
 	maxHead = 1 << 20
-	// headBuffer holds the head and the part of the body that arrives with it. The rest of the body
-	// bypasses it.
-	headBuffer = 4 << 10
+	// headBuffer holds most heads, and the part of the body that arrives with one. The rest of the body
+	// bypasses it. Each connection has one.
+	headBuffer = 2 << 10
 )
 
 // NewClient returns a client for the host of base. It uses the dialer, CA pool, proxy, handshake
@@ -180,7 +180,7 @@ func (g *Client) lastIdle() *connection {
 func (g *Client) handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.transport.TLSHandshakeTimeout)
 	defer cancel()
-	secure := tls.Client(conn, g.tls)
+	secure := tls.Client(&recordConn{Conn: conn}, g.tls)
 	err := secure.HandshakeContext(ctx)
 	if err == nil {
 		return secure, nil
