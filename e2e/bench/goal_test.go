@@ -140,7 +140,8 @@ s3, quick, memory: put 10 × 20 KiB: s5cmd: ≥ 5.0×
 s3, quick, 20ms away: get 10 × 50 KiB: s5cmd: ≥ 3.0×`)
 	testRows(t, Suite{Name: "https", Start: secure}, newLab(t), `s3, quick, https: get 4 MiB: s5cmd: ≥ 1.6×, ≤ 0.80 s/GB
 s3, quick, https: get 20 × 50 KiB: s5cmd: ≥ 7.6×, ≤ 3.00 s/GB
-s3, quick, https: put 2 MiB: s5cmd: ≥ 3.5×, ≤ 0.80 s/GB`)
+s3, quick, https: put 2 MiB: s5cmd: ≥ 3.5×, ≤ 0.80 s/GB
+s3, quick, https, 20ms away: get 10 × 50 KiB: s5cmd`)
 }
 
 func TestQuickRowsRun(t *testing.T) {

@@ -73,11 +73,20 @@ func secure(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 	if err != nil {
 		return nil, "", nil, err
 	}
+	delay, err := servers.StartDelay(strings.TrimPrefix(s.server.Endpoint, "https://"), farTrip)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, end.all())
+	}
+	end = append(end, delay.Close)
+
 	memory := s.site(lab, client, "s3, quick, https", s.server.Endpoint, lab.Dir)
+	far := s.site(lab, client, fmt.Sprintf("s3, quick, https, %v away", farTrip), "https://"+delay.Address, lab.Dir)
+	far.floor.small = 256
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 1.6, PerGB: 0.8}),
 		s.row(memory.reading, small, Goal{Ratio: 7.6, PerGB: 3}),
 		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 3.5, PerGB: 0.8}),
+		s.row(far.reading, Data{Files: 5 * files, FileSize: 50 << 10}, Goal{}), // it has the most connections with TLS
 	}, "a server of files with TLS, small ones from memory, in the process that measures; s5cmd 2.3.0", end.all, nil
 }
 
