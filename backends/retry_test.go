@@ -347,3 +347,44 @@ func TestWatchdogCountsProtocolBytesAsAlive(t *testing.T) {
 		}
 	})
 }
+
+// busy is a store whose first answer takes minutes, and whose second one is a failure.
+type busy struct {
+	backends.Backend
+	asked chan int
+}
+
+func (b busy) Stat(ctx context.Context, key string) (backends.Object, error) {
+	n := <-b.asked + 1
+	b.asked <- n
+	switch n {
+	case 1:
+		time.Sleep(3 * time.Minute)
+	case 2:
+		return backends.Object{}, backends.Errorf(backends.Unavailable, "stat", key, "try again")
+	}
+	return b.Backend.Stat(ctx, key)
+}
+
+// A request that waited for its turn for longer than its patience was given up after one attempt.
+func TestPatienceBeginsWithTheFirstAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := busy{mem.New(), make(chan int, 1)}
+		back.asked <- 0
+		back.Backend.(*mem.Backend).Put("x", []byte("1"))
+		store := backends.NewStore(back, "mem://test", backends.Options{Connections: 1, RetryFor: time.Minute, StallAfter: time.Hour})
+		ended := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := store.Stat(t.Context(), "x")
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Errorf("got %v, want that it is tried again", err)
+			}
+		}
+	})
+}
