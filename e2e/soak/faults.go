@@ -53,9 +53,12 @@ var faults = []fault{
 		return errors.Join(s.Store.Freeze(), s.lasts(ctx), s.Store.Thaw())
 	}},
 	// The key that the store knew is worth nothing from this moment on, while requests are on their way.
+	// The store is away when the next one is written: a command that begins with a key that the store does
+	// not know yet is refused, as with a wrong one.
 	{"credentials are rotated", func(s *soak, ctx context.Context) error {
+		err := s.Store.Kill()
 		s.Store.SecretKey = rand.Text()
-		return errors.Join(s.writeSecrets(), s.Store.Kill(), s.Store.Start(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.writeSecrets(), s.Store.Start(context.WithoutCancel(ctx)))
 	}},
 	{"the disk of a window is full", func(s *soak, ctx context.Context) error {
 		return s.fill(ctx, s.feeders[s.below(len(s.feeders))].node)
