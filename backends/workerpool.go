@@ -18,7 +18,7 @@ type WorkerPool struct {
 	err        error          // the first error
 	queue      []func() error // not started yet
 	room       sync.Cond      // signalled when half of the queue is free
-	work       sync.Cond      // signalled when an idle goroutine may take from the queue, or must end
+	work       sync.Cond      // signalled when an idle goroutine may run the queue, or must end
 	running    int            // functions in progress
 	goroutines int
 	idle       int // goroutines that wait and were not signalled
@@ -50,7 +50,7 @@ func (c *WorkerPool) Go(f func() error) {
 	c.startLocked()
 }
 
-// startLocked makes another goroutine take from the queue, if the limit allows.
+// startLocked makes another goroutine run the queue, if the limit allows.
 func (c *WorkerPool) startLocked() {
 	switch limit := max(c.limit(), 1); {
 	case len(c.queue) == 0 || c.running >= limit:
@@ -59,19 +59,19 @@ func (c *WorkerPool) startLocked() {
 		c.work.Signal()
 	case c.goroutines < limit:
 		c.goroutines++
-		c.group.Go(c.take)
+		c.group.Go(c.runQueue)
 	}
 }
 
-// take runs functions from the queue until the pool is closed, and then as long as the limit allows.
-func (c *WorkerPool) take() {
+// runQueue runs functions from the queue until the pool is closed, and then as long as the limit allows.
+func (c *WorkerPool) runQueue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
 		switch {
 		case len(c.queue) > 0 && c.running < max(c.limit(), 1):
-			c.runLocked()
-		case c.closed: // if functions still wait, a goroutine that runs one takes them
+			c.runNextLocked()
+		case c.closed: // if functions still wait, a goroutine that runs one runs them, too
 			c.goroutines--
 			return
 		default:
@@ -81,8 +81,8 @@ func (c *WorkerPool) take() {
 	}
 }
 
-// runLocked runs the first function of the queue, without the lock.
-func (c *WorkerPool) runLocked() {
+// runNextLocked runs the first function of the queue, without the lock.
+func (c *WorkerPool) runNextLocked() {
 	f := c.queue[0]
 	c.queue = slices.Delete(c.queue, 0, 1)
 	if len(c.queue) == waiting/2 {
