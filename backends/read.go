@@ -61,8 +61,11 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	return reported, err
 }
 
+// unreadable is Errorf for reads that fail outside of an attempt, which would add the store.
 func (s *Store) unreadable(key string, kind Kind, format string, args ...any) error {
-	return &Error{Op: "read", Store: s.name, Key: key, Kind: kind, Err: fmt.Errorf(format, args...)}
+	err := Errorf(kind, "read", key, format, args...)
+	err.Store = s.name
+	return err
 }
 
 // endsBefore returns the error for an object that has fewer bytes than it had when it was listed. If
