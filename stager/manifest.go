@@ -249,10 +249,13 @@ func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.
 }
 
 // order returns the order of all nodes for the window, which selects the node's positions itself.
-func (p *parts) order(epoch int) []int32 {
+func (p *parts) order(epoch int) window.Order {
+	if p.spec.Listed() && !p.spec.Equal() {
+		return window.Sequence(p.m.Len())
+	}
 	order := p.whole(epoch)
 	if !p.spec.Equal() {
-		return order
+		return window.Indexes(order)
 	}
 	part := p.m.Equalize(order, p.node, p.spec.Equalize)
 	p.mu.Lock()
@@ -261,7 +264,7 @@ func (p *parts) order(epoch int) []int32 {
 		p.log.Info("equalized samples per node for this epoch", "epoch", epoch, "samples", part.Samples)
 	}
 	p.ending[epoch] = plan.Part{Last: part.Last, LastSamples: part.LastSamples}
-	return part.Order
+	return window.Indexes(part.Order)
 }
 
 // trim returns which samples of the epoch's last shard belong to the node.

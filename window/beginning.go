@@ -143,17 +143,18 @@ func (w *Window) Continue(ctx context.Context, whole Config) error {
 
 // wholeOrder checks the whole plan, and returns its order of the current epoch, which does not end
 // before continueWith.
-func (w *Window) wholeOrder(whole *Config) (epoch int, order []int32, err error) {
+func (w *Window) wholeOrder(whole *Config) (epoch int, order Order, err error) {
 	if err := whole.defaults(); err != nil {
 		return 0, nil, err
 	}
 	w.mu.Lock()
-	begun, epoch, known := w.cfg.planName(), w.progress.low.epoch, w.progress.orders[w.progress.low.epoch]
+	begun, epoch, known := w.cfg.planName(), w.progress.low.epoch, w.progress.order(w.progress.low.epoch)
 	w.mu.Unlock()
 	order = whole.Order(epoch)
-	begins := whole.continues(begun) && len(order) >= len(known)
-	for pos := 0; begins && pos < len(known); pos++ {
-		begins = known[pos] == others || known[pos] == order[pos]
+	begins := whole.continues(begun) && order.Len() >= known.Len()
+	for pos := 0; begins && pos < known.Len(); pos++ {
+		item := known.At(pos)
+		begins = item == others || item == order.At(pos)
 	}
 	if !begins {
 		return 0, nil, fmt.Errorf("input %s: the plan %.20s is not the beginning of the plan %.20s", w.cfg.Input, begun, whole.planName())
@@ -178,7 +179,7 @@ func (w *Window) renameFailed(err error) error {
 }
 
 // continueWith replaces the plan. The state in the directory has its name.
-func (w *Window) continueWith(whole *Config, epoch int, order []int32) error {
+func (w *Window) continueWith(whole *Config, epoch int, order Order) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.life.closed {

@@ -13,7 +13,7 @@ func (m *model) beginModel() {
 	whole := m.whole
 	whole.Reuse, whole.Groups, whole.Order = ReuseNone, 1, nil
 	items := listOf(whole)
-	whole.Order = func(int) []int32 { return indexes(len(items)) }
+	whole.Order = func(int) Order { return indexes(len(items)) }
 	m.whole = beginning(whole, len(items))
 	m.whole.Beginning = false
 	m.whole.Manifest = whole.Manifest
@@ -26,7 +26,7 @@ func beginning(whole Config, n int) Config {
 	c := whole
 	c.Beginning, c.Manifest = true, fmt.Sprintf("first-%d", n)
 	c.Items, c.Extent = listOf(whole)[:n], nil
-	c.Order = func(int) []int32 { return indexes(n) }
+	c.Order = func(int) Order { return indexes(n) }
 	c.Begins = func(manifest string) int {
 		first, is := strings.CutPrefix(manifest, "first-")
 		if k, err := strconv.Atoi(first); is && err == nil && k <= n {
@@ -37,7 +37,7 @@ func beginning(whole Config, n int) Config {
 	return c
 }
 
-func indexes(n int) (order []int32) {
+func indexes(n int) (order Indexes) {
 	for i := range n {
 		order = append(order, int32(i))
 	}

@@ -275,7 +275,7 @@ func TestContinueRefusesPlansThatCannotWork(t *testing.T) {
 		"another order": {
 			func(b *bench) Config {
 				whole := b.whole(items(5, 10), "whole")
-				whole.Order = func(int) []int32 { return []int32{4, 3, 2, 1, 0} }
+				whole.Order = func(int) Order { return Indexes{4, 3, 2, 1, 0} }
 				return whole
 			},
 			func(err error) bool { return err != nil && strings.Contains(err.Error(), "is not the beginning of") },

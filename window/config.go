@@ -101,10 +101,10 @@ type Config struct {
 	Epochs int // 0: unlimited, as with ReleaseRolling
 	Items  Items
 	Extent *Extent // of all Items; nil: New reads them
-	// Order returns the items of an epoch, counted from 0, as indexes of Items. It covers all
-	// nodes; Nobody marks a position that no node delivers. It must return the same order each
-	// time, in a new slice, and may take long. nil: as listed.
-	Order func(epoch int) []int32
+	// Order returns the order of an epoch, counted from 0. It covers all nodes; Nobody marks a
+	// position that no node delivers. It must return the same order each time, and may take long.
+	// nil: as listed.
+	Order func(epoch int) Order
 	// Unconfirmed means that the caller still checks whether Items are the right ones. Shards are
 	// delivered, but the last epoch does not end before Confirm. If they are not, the caller calls
 	// Reopen. Requires ReleaseLease or ReleaseUnlink.
@@ -179,13 +179,7 @@ func (c *Config) defaults() error {
 	}
 	if c.Order == nil {
 		n := c.Items.Len()
-		c.Order = func(int) []int32 {
-			listed := make([]int32, n)
-			for i := range listed {
-				listed[i] = int32(i)
-			}
-			return listed
-		}
+		c.Order = func(int) Order { return Sequence(n) }
 	}
 	if c.Waits == nil {
 		c.Waits = func() Cause { return CauseBackend }

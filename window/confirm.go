@@ -32,5 +32,5 @@ func (w *Window) heldEndLocked(epoch int) bool { return w.life.unconfirmed && w.
 // awaitsConfirmLocked reports whether only Confirm is missing for the end.
 func (w *Window) awaitsConfirmLocked() bool {
 	order, known := w.progress.orders[w.progress.low.epoch]
-	return known && w.progress.low.pos >= len(order) && w.heldEndLocked(w.progress.low.epoch)
+	return known && w.progress.low.pos >= order.Len() && w.heldEndLocked(w.progress.low.epoch)
 }

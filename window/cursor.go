@@ -97,11 +97,10 @@ func (c *Cursor) within(n int) bool {
 }
 
 // spansOf returns the finished positions of an order that this node owns.
-func spansOf(order []int32, settled func(pos int) bool) (spans []Span) {
+func spansOf(order Order, settled func(pos int) bool) (spans []Span) {
 	open := false
-	for pos, item := range order {
+	for pos := range positions(order) {
 		switch {
-		case item == others:
 		case !settled(pos):
 			open = false
 		case open:
@@ -204,10 +203,8 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	own := Cursor{Manifest: cfg.Manifest, Part: cfg.Part, Epoch: -1, Finished: map[int][]Span{}}
 	last := 0
 	used := map[int]bool{}
-	for pos, item := range w.masked(cfg.Order(0)) {
-		if item != others {
-			used[whose(pos)] = true
-		}
+	for pos := range positions(w.own(cfg.Order(0))) {
+		used[whose(pos)] = true
 	}
 	for i, c := range cursors {
 		if !used[i] {
@@ -227,14 +224,14 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart, so they were not taken at the same time", last-own.Epoch)}
 	}
 	for epoch := own.Epoch; epoch <= last && !w.progress.over(epoch); epoch++ {
-		order := w.masked(cfg.Order(epoch))
+		order := w.own(cfg.Order(epoch))
 		spans := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
 		if len(spans) > 0 {
 			own.Finished[epoch] = spans
 		}
 		for i, c := range cursors {
 			for _, u := range c.Used {
-				if u.Epoch == epoch && u.Pos < len(order) && order[u.Pos] != others && whose(u.Pos) == i {
+				if u.Epoch == epoch && u.Pos < order.Len() && order.At(u.Pos) != others && whose(u.Pos) == i {
 					own.Used = append(own.Used, u)
 				}
 			}
@@ -308,8 +305,8 @@ func (r *recovery) forgetAfter(c Cursor) error {
 		m.history[u.seq()] = history{used: u.Samples}
 	}
 	for epoch := range c.Finished {
-		for pos, item := range r.masked(r.cfg.Order(epoch)) {
-			if a := (seq{epoch, pos}); item != others && c.has(a) {
+		for pos := range positions(r.own(r.cfg.Order(epoch))) {
+			if a := (seq{epoch, pos}); c.has(a) {
 				m.settled[a] = true
 			}
 		}
@@ -371,13 +368,10 @@ func (w *Window) Positions(epoch int) (all []Position, err error) {
 	if w.cfg.More != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		order, read = func(epoch int) []int32 { return w.progress.orders[epoch] }, w.items.get
+		order, read = w.progress.order, w.items.get
 	}
-	for pos, index := range order(epoch) {
-		if index == Nobody {
-			continue
-		}
-		item, err := read(int(index))
+	for pos, index := range positions(order(epoch)) {
+		item, err := read(index)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 		all = append(all, newBench(t, Config{
 			Dir:   dir,
 			Items: items(30, 10), Size: 60, Epochs: 3, Manifest: "m", Part: fmt.Sprintf("%d/%d", i, n),
-			Order: func(epoch int) []int32 { return permuted(17, epoch, 30) },
+			Order: func(epoch int) Order { return permuted(17, epoch, 30) },
 			Owns:  func(pos int) bool { return pos%n == i },
 		}))
 		all[i].idle()

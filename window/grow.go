@@ -43,7 +43,7 @@ func (w *Window) askMore(ctx context.Context, epoch int) {
 	w.calls.asking, w.calls.later = false, errors.Is(err, ErrLater)
 	switch {
 	case err == nil:
-		w.progress.orders[epoch] = append(w.progress.orders[epoch], int32(w.items.add(item))) // limited by memory
+		w.progress.grow(epoch, w.items.add(item))
 	case errors.Is(err, io.EOF):
 		w.progress.whole[epoch] = true
 	case w.calls.later, ctx.Err() != nil:

@@ -10,7 +10,7 @@ import (
 // growing returns a window whose More returns the items of script for an epoch, one by one.
 func growing(t *testing.T, cfg Config, script map[int][]any) *bench {
 	t.Helper()
-	cfg.Epochs, cfg.Order = 2, func(int) []int32 { return nil }
+	cfg.Epochs, cfg.Order = 2, func(int) Order { return Sequence(0) }
 	var b *bench
 	cfg.More = func(_ context.Context, epoch int) (Item, error) {
 		if len(script[epoch]) == 0 {
@@ -125,11 +125,11 @@ func TestGrowingPlanResumesAfterKill(t *testing.T) {
 		held := b.must(b.lease("a"))
 		b.idle()
 		b.cfg.Items = all[:3]
-		b.cfg.Order = func(epoch int) []int32 {
+		b.cfg.Order = func(epoch int) Order {
 			if epoch == 0 {
-				return []int32{0, 1, 2}
+				return Indexes{0, 1, 2}
 			}
-			return nil
+			return Sequence(0)
 		}
 		script[0] = []any{all[3]}
 		b.crash()

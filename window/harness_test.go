@@ -124,7 +124,7 @@ func (b *bench) positions(epoch int) []Position {
 }
 
 // permuted returns a permutation of n items.
-func permuted(seed uint64, epoch, n int) (order []int32) {
+func permuted(seed uint64, epoch, n int) (order Indexes) {
 	for _, item := range rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n) {
 		order = append(order, int32(item))
 	}

@@ -62,8 +62,8 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		AnyOrder: rapid.Bool().Draw(rt, "any order"), Unconfirmed: rapid.Bool().Draw(rt, "unconfirmed"),
 		Groups: rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
 		Reuse:  rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
-		Order: func(epoch int) []int32 {
-			order := make([]int32, len(list))
+		Order: func(epoch int) Order {
+			order := make(Indexes, len(list))
 			for i := range order {
 				order[i] = int32((i*7 + epoch) % len(list))
 				if len(list)%7 == 0 {
@@ -150,7 +150,7 @@ func (m *model) lease(reader string) bool {
 }
 
 func (m *model) positions(epoch int) (all []seq) {
-	for pos := range m.whole.Order(epoch) {
+	for pos := range positions(m.whole.Order(epoch)) {
 		all = append(all, seq{epoch, pos})
 	}
 	return all
@@ -368,7 +368,7 @@ func (m *model) invariants() {
 	// W1: visible files are complete.
 	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
-		item := int(m.whole.Order(a.epoch)[a.pos])
+		item := m.whole.Order(a.epoch).At(a.pos)
 		if listOf(m.whole)[item].Tree {
 			m.wholeTree(path, item)
 			continue

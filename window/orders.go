@@ -2,8 +2,58 @@ package window
 
 import (
 	"fmt"
-	"slices"
+	"iter"
 )
+
+// Order is the order of an epoch: which item is at each position. It does not change.
+type Order interface {
+	Len() int
+	// At returns the index in Config.Items of the item at a position, or Nobody.
+	At(pos int) int
+}
+
+// Sequence is the order of that many items as they are listed. It takes no memory, however many they are.
+type Sequence int
+
+// Len implements Order.
+func (n Sequence) Len() int { return int(n) }
+
+// At implements Order.
+func (n Sequence) At(pos int) int { return pos }
+
+// Indexes is any order. It takes four bytes for each position.
+type Indexes []int32
+
+// Len implements Order.
+func (x Indexes) Len() int { return len(x) }
+
+// At implements Order.
+func (x Indexes) At(pos int) int { return int(x[pos]) }
+
+// owned is an order without the positions of other nodes.
+type owned struct {
+	Order
+
+	owns func(pos int) bool
+}
+
+func (o owned) At(pos int) int {
+	if !o.owns(pos) {
+		return others
+	}
+	return o.Order.At(pos)
+}
+
+// positions returns the positions of an order that are not others, and their items.
+func positions(o Order) iter.Seq2[int, int] {
+	return func(yield func(pos, item int) bool) {
+		for pos := range o.Len() {
+			if item := o.At(pos); item != others && !yield(pos, item) {
+				return
+			}
+		}
+	}
+}
 
 // loadOrder computes an epoch's order, which may take long.
 func (w *Window) loadOrder(epoch int) {
@@ -15,14 +65,15 @@ func (w *Window) loadOrder(epoch int) {
 	w.note()
 }
 
-func (w *Window) orderedLocked(epoch int, order []int32) {
-	order = w.masked(order)
-	if err := w.checkOrder(epoch, order); err != nil {
+func (w *Window) orderedLocked(epoch int, all Order) {
+	order := w.own(all)
+	own, err := w.checkOrder(epoch, order)
+	if err != nil {
 		w.life.failed = err
 		return
 	}
 	if epoch >= w.progress.low.epoch {
-		w.progress.orders[epoch] = order
+		w.progress.ordered(epoch, order, own)
 		w.wantLocked(epoch, order)
 	}
 }
@@ -34,33 +85,27 @@ const (
 	others = Nobody
 )
 
-// masked puts others at the positions of other nodes, and returns the order.
-func (w *Window) masked(order []int32) []int32 {
-	for pos := range order {
-		if !w.cfg.Owns(pos) {
-			order[pos] = others
-		}
-	}
-	return order
-}
+// own returns an order of all nodes with others at the positions of other nodes.
+func (w *Window) own(order Order) Order { return owned{order, w.cfg.Owns} }
 
-// checkOrder checks an order of Config.Order.
-func (w *Window) checkOrder(epoch int, order []int32) error {
-	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int32) bool { return item != others }) {
-		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
-	}
+// checkOrder checks an order of Config.Order, and returns how many of its positions are this node's.
+func (w *Window) checkOrder(epoch int, order Order) (own int, err error) {
 	n := w.items.len()
-	for pos, item := range order {
-		if item != others && (item < 0 || int(item) >= n) {
-			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
+	for pos, item := range positions(order) {
+		if item < 0 || item >= n {
+			return 0, fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
 		}
+		own++
 	}
-	return nil
+	if w.cfg.Epochs == 0 && own == 0 {
+		return 0, fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
+	}
+	return own, nil
 }
 
 // order computes the orders that are needed to understand the journal: that of the current epoch, and
-// that of the next one only if the journal is about it or files may be retained for it. Each takes
-// four bytes for each item of the plan; entryOf computes what a file needs.
+// that of the next one only if the journal is about it or files may be retained for it. One of Indexes
+// takes four bytes for each item of the plan; entryOf computes what a file needs.
 func (r *recovery) order() error {
 	for epoch := r.progress.low.epoch; epoch <= r.progress.low.epoch+1; epoch++ {
 		if epoch > r.progress.low.epoch && r.cfg.Reuse == ReuseNone && !r.progress.recorded(epoch) && !r.deliveries.recorded(epoch) {
@@ -76,7 +121,7 @@ func (r *recovery) order() error {
 
 // orderOf computes the order of an epoch, unless it is known or the plan ends before it.
 func (r *recovery) orderOf(epoch int) error {
-	if _, known := r.progress.orders[epoch]; known || r.progress.over(epoch) {
+	if r.progress.known(epoch) || r.progress.over(epoch) {
 		return nil
 	}
 	r.orderedLocked(epoch, r.cfg.Order(epoch))

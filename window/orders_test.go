@@ -14,7 +14,7 @@ func TestNextOrderIsComputedWhenItIsNeeded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			var asked []int
 			cfg := Config{Items: items(6, 10), Size: 20, Epochs: 3, Reuse: reuse}
-			cfg.Order = func(epoch int) []int32 {
+			cfg.Order = func(epoch int) Order {
 				asked = append(asked, epoch)
 				return permuted(1, epoch, 6)
 			}
@@ -43,7 +43,7 @@ func TestNextOrderIsKnownAfterARestart(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			b := newBench(t, Config{
 				Items: items(4, 10), Size: 80, Epochs: 2, AnyOrder: true,
-				Order: func(epoch int) []int32 { return permuted(1, epoch, 4) },
+				Order: func(epoch int) Order { return permuted(1, epoch, 4) },
 			})
 			done := map[seq]bool{}
 			deliver := func() bool {
@@ -85,7 +85,7 @@ func TestNextOrderIsKnownAfterARestart(t *testing.T) {
 // window that continues there reports them at once, before it has fetched anything of that epoch.
 func TestNextOrderIsKnownAfterARewind(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: items(4, 10), Size: 20, Epochs: 2, Order: func(epoch int) []int32 { return permuted(1, epoch, 4) }})
+		b := newBench(t, Config{Items: items(4, 10), Size: 20, Epochs: 2, Order: func(epoch int) Order { return permuted(1, epoch, 4) }})
 		at := Cursor{Manifest: b.cfg.Manifest, Part: b.cfg.Part, Epoch: 0, Finished: map[int][]Span{1: {{2, 3}}}}
 		b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
 		b.ok(b.Close())

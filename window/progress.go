@@ -15,10 +15,10 @@ import "slices"
 //
 // The window's mutex guards it.
 type progress struct {
-	epochs  int             // 0: unlimited
-	orders  map[int][]int32 // by epoch: those that are being delivered or fetched
-	growing bool            // Config.More continues the orders, or Continue
-	whole   map[int]bool    // epochs whose order is complete, if growing
+	epochs  int                // 0: unlimited
+	orders  map[int]epochOrder // by epoch: those that are being delivered or fetched
+	growing bool               // Config.More continues the orders, or Continue
+	whole   map[int]bool       // epochs whose order is complete, if growing
 
 	low     seq
 	settled map[seq]bool
@@ -26,11 +26,26 @@ type progress struct {
 	top     seq
 	again   []seq // ascending
 	due     seq   // all positions before it were delivered once or are finished; unused with AnyOrder
+	passed  passed
+}
+
+// epochOrder is the order of an epoch for this node.
+type epochOrder struct {
+	Order
+
+	own int // positions that are not others
+}
+
+// passed is how many positions of an epoch before one are this node's, so that counting does not start
+// from the first position each time.
+type passed struct {
+	before seq
+	own    int
 }
 
 func newProgress(cfg *Config) progress {
 	return progress{
-		epochs: cfg.Epochs, orders: map[int][]int32{}, growing: cfg.More != nil || cfg.Beginning, whole: map[int]bool{},
+		epochs: cfg.Epochs, orders: map[int]epochOrder{}, growing: cfg.More != nil || cfg.Beginning, whole: map[int]bool{},
 		settled: map[seq]bool{},
 	}
 }
@@ -41,8 +56,37 @@ func (p *progress) over(epoch int) bool { return p.epochs > 0 && epoch >= p.epoc
 // grows reports whether an epoch's order may still grow.
 func (p *progress) grows(epoch int) bool { return p.growing && !p.whole[epoch] }
 
+// known reports whether an epoch's order is known.
+func (p *progress) known(epoch int) bool { _, known := p.orders[epoch]; return known }
+
+// order returns an epoch's order, without positions if it is not known.
+func (p *progress) order(epoch int) Order {
+	if order, known := p.orders[epoch]; known {
+		return order.Order
+	}
+	return Sequence(0)
+}
+
+// ordered stores the order of an epoch, which has own positions that are this node's.
+func (p *progress) ordered(epoch int, order Order, own int) {
+	p.orders[epoch] = epochOrder{order, own}
+	p.passed = passed{}
+}
+
+// grow appends an item to a known order.
+func (p *progress) grow(epoch, item int) {
+	was := p.orders[epoch]
+	list, grown := was.Order.(Indexes)
+	if !grown {
+		for pos := range was.Len() {
+			list = append(list, int32(was.At(pos)))
+		}
+	}
+	p.orders[epoch] = epochOrder{append(list, int32(item)), was.own + 1} // limited by memory
+}
+
 // item returns the index of the item at a position of a known order.
-func (p *progress) item(a seq) int { return int(p.orders[a.epoch][a.pos]) }
+func (p *progress) item(a seq) int { return p.orders[a.epoch].At(a.pos) }
 
 // finished reports whether a position is acknowledged or skipped.
 func (p *progress) finished(a seq) bool { return a.before(p.low) || p.settled[a] }
@@ -60,11 +104,11 @@ func (p *progress) atEnd() bool {
 	if !known || p.over(p.low.epoch) {
 		return false
 	}
-	for p.low.pos < len(order) && (order[p.low.pos] == others || p.settled[p.low]) {
+	for p.low.pos < order.Len() && (p.settled[p.low] || order.At(p.low.pos) == others) {
 		delete(p.settled, p.low)
 		p.low.pos++
 	}
-	return p.low.pos >= len(order) && !p.grows(p.low.epoch)
+	return p.low.pos >= order.Len() && !p.grows(p.low.epoch)
 }
 
 // begin makes the next epoch the current one.
@@ -93,15 +137,15 @@ func (p *progress) first(active func(seq) bool, awaited func(seq, int) bool) (se
 		if !known {
 			return seq{}, false
 		}
-		if p.next.pos >= len(order) {
+		if p.next.pos >= order.Len() {
 			if p.grows(p.next.epoch) {
 				return seq{}, false
 			}
 			p.next = seq{p.next.epoch + 1, 0}
 			continue
 		}
-		item := order[p.next.pos]
-		if item != others && !p.settled[p.next] && !active(p.next) && !awaited(p.next, int(item)) {
+		item := order.At(p.next.pos)
+		if item != others && !p.settled[p.next] && !active(p.next) && !awaited(p.next, item) {
 			return p.next, true
 		}
 		p.next.pos++
@@ -157,7 +201,7 @@ func (p *progress) missingOrder(ahead bool) int {
 		last = p.low.epoch + 1
 	}
 	for epoch := p.low.epoch; epoch <= last && !p.over(epoch); epoch++ {
-		if _, known := p.orders[epoch]; !known {
+		if !p.known(epoch) {
 			return epoch
 		}
 	}
@@ -167,7 +211,7 @@ func (p *progress) missingOrder(ahead bool) int {
 // exhausted reports whether all known positions of a growing epoch, next.epoch, are reserved.
 func (p *progress) exhausted() bool {
 	order, known := p.orders[p.next.epoch]
-	return known && p.next.pos >= len(order) && p.grows(p.next.epoch)
+	return known && p.next.pos >= order.Len() && p.grows(p.next.epoch)
 }
 
 // recorded reports whether any position of an epoch from the current one on is finished.
@@ -183,14 +227,23 @@ func (p *progress) recorded(epoch int) bool {
 // count returns the number of positions of the current epoch that this node owns, and how many of
 // them are finished.
 func (p *progress) count() (all, finished int) {
-	for pos, item := range p.orders[p.low.epoch] {
-		if item == others {
-			continue
+	order, known := p.orders[p.low.epoch]
+	if !known {
+		return 0, 0
+	}
+	if p.passed.before.epoch != p.low.epoch {
+		p.passed = passed{before: seq{p.low.epoch, 0}}
+	}
+	for ; p.passed.before.before(p.low) && p.passed.before.pos < order.Len(); p.passed.before.pos++ {
+		if order.At(p.passed.before.pos) != others {
+			p.passed.own++
 		}
-		all++
-		if p.finished(seq{p.low.epoch, pos}) {
+	}
+	finished = p.passed.own
+	for a := range p.settled {
+		if a.epoch == p.low.epoch && !a.before(p.low) && a.pos < order.Len() && order.At(a.pos) != others {
 			finished++
 		}
 	}
-	return all, finished
+	return order.own, finished
 }

@@ -5,15 +5,25 @@ import (
 	"io"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // planOf returns the progress at the start of a plan of two epochs with these orders.
-func planOf(orders ...[]int32) progress {
+func planOf(orders ...Indexes) progress {
 	p := newProgress(&Config{Epochs: 2})
 	for epoch, order := range orders {
-		p.orders[epoch] = order
+		p.ordered(epoch, order, own(order))
 	}
 	return p
+}
+
+// own returns the number of positions that are not others.
+func own(order Order) (n int) {
+	for range positions(order) {
+		n++
+	}
+	return n
 }
 
 // none is a predicate that is true for no position.
@@ -22,7 +32,7 @@ func none(seq) bool { return false }
 func fetchAll(seq, int) bool { return false }
 
 func TestProgressReservesInOrder(t *testing.T) {
-	p := planOf([]int32{0, others, 2}, []int32{1, 0})
+	p := planOf(Indexes{0, others, 2}, Indexes{1, 0})
 	var got []seq
 	for a, ok := p.first(none, fetchAll); ok; a, ok = p.first(func(a seq) bool { return slices.Contains(got, a) }, fetchAll) {
 		got = append(got, a)
@@ -48,7 +58,7 @@ func TestProgressReservesInOrder(t *testing.T) {
 // A position of the next epoch that waits for reuse is passed. Once its epoch begins, it is fetched
 // if it has no file.
 func TestProgressReturnsToPositionsThatWaitedForReuse(t *testing.T) {
-	p := planOf([]int32{0}, []int32{0, 1})
+	p := planOf(Indexes{0}, Indexes{0, 1})
 	awaited := func(a seq, _ int) bool { return a == seq{1, 0} && p.low.epoch == 0 }
 	p.reserved(seq{0, 0})
 	active := map[seq]bool{{0, 0}: true}
@@ -69,7 +79,7 @@ func TestProgressReturnsToPositionsThatWaitedForReuse(t *testing.T) {
 }
 
 func TestProgressStopsAtAnUnknownOrder(t *testing.T) {
-	p := planOf([]int32{0})
+	p := planOf(Indexes{0})
 	if got := p.missingOrder(false); got != -1 {
 		t.Errorf("epoch %d needs an order, want none before its first position is to be fetched", got)
 	}
@@ -85,7 +95,7 @@ func TestProgressStopsAtAnUnknownOrder(t *testing.T) {
 }
 
 func TestProgressEndsEpochs(t *testing.T) {
-	p := planOf([]int32{0, others, 2}, []int32{1})
+	p := planOf(Indexes{0, others, 2}, Indexes{1})
 	p.finish(seq{0, 2})
 	if p.atEnd() || !p.finished(seq{0, 2}) || p.finished(seq{0, 0}) {
 		t.Error("the epoch ended before its first position was finished")
@@ -112,9 +122,55 @@ func TestProgressEndsEpochs(t *testing.T) {
 	}
 }
 
+// The numbers are those of a count from the first position, however it got there.
+func TestProgressCountsEveryPositionOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newProgress(&Config{Epochs: 3, More: func(context.Context, int) (Item, error) { return Item{}, io.EOF }})
+		length := rapid.IntRange(0, 8)
+		part := rapid.IntRange(1, 3).Draw(t, "nodes")
+		order := func() Order {
+			return owned{Sequence(length.Draw(t, "length")), func(pos int) bool { return pos%part == 0 }}
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			epoch := p.low.epoch + rapid.IntRange(0, 1).Draw(t, "ahead")
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0, 1: // a position is finished
+				if n := p.order(epoch).Len(); n > 0 {
+					if a := (seq{epoch, rapid.IntRange(0, n-1).Draw(t, "position")}); p.item(a) != others {
+						p.finish(a)
+					}
+				}
+			case 2: // an order is known, or another one continues it
+				if next := order(); next.Len() >= p.order(epoch).Len() {
+					p.ordered(epoch, next, own(next))
+				}
+			case 3:
+				if p.known(epoch) {
+					p.grow(epoch, p.order(epoch).Len())
+				}
+			case 4:
+				p.whole[p.low.epoch] = true
+			}
+			if p.atEnd() {
+				p.begin()
+			}
+			wantAll, wantFinished := 0, 0
+			for pos := range positions(p.order(p.low.epoch)) {
+				wantAll++
+				if p.finished(seq{p.low.epoch, pos}) {
+					wantFinished++
+				}
+			}
+			if all, finished := p.count(); all != wantAll || finished != wantFinished {
+				t.Fatalf("got %d of %d finished, want %d of %d", finished, all, wantFinished, wantAll)
+			}
+		}
+	})
+}
+
 func TestProgressWaitsForAGrowingOrder(t *testing.T) {
 	p := newProgress(&Config{Epochs: 1, More: func(context.Context, int) (Item, error) { return Item{}, io.EOF }})
-	p.orders[0] = []int32{0}
+	p.ordered(0, Indexes{0}, 1)
 	p.finish(seq{0, 0})
 	if _, ok := p.first(none, fetchAll); ok || p.atEnd() || !p.exhausted() {
 		t.Error("the epoch ended although its order may grow")
@@ -126,7 +182,7 @@ func TestProgressWaitsForAGrowingOrder(t *testing.T) {
 }
 
 func TestProgressDeliversInOrder(t *testing.T) {
-	p := planOf([]int32{0, others, 2, 3})
+	p := planOf(Indexes{0, others, 2, 3})
 	leased := map[seq]bool{{0, 0}: true}
 	is := func(a seq) bool { return leased[a] }
 	if !p.isDue(seq{0, 2}, is) || p.isDue(seq{0, 3}, is) {

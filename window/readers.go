@@ -156,7 +156,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return CauseBackend
 	}
 	a, more := w.nextLocked()
-	_, known := w.progress.orders[w.progress.low.epoch]
+	known := w.progress.known(w.progress.low.epoch)
 	switch {
 	case w.calls.ordering && !more && !known: // that of the next epoch makes nobody wait
 		return CauseBackend
@@ -175,7 +175,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 // restHeldLocked reports whether readers hold all that is left of the current epoch, or the group
 // has acknowledged it.
 func (w *Window) restHeldLocked(group int) bool {
-	if a, more := w.nextLocked(); w.progress.orders[w.progress.low.epoch] == nil && w.cfg.More == nil || more && a.epoch == w.progress.low.epoch {
+	if a, more := w.nextLocked(); !w.progress.known(w.progress.low.epoch) && w.cfg.More == nil || more && a.epoch == w.progress.low.epoch {
 		return false // some of it was never fetched
 	}
 	if w.progress.grows(w.progress.low.epoch) && !w.calls.later {

@@ -424,10 +424,10 @@ func (r *recovery) entryOf(name string, st disk.Stat) (*entry, error) {
 		}
 	}
 	order, known := r.progress.orders[a.epoch]
-	if !known || a.pos >= len(order) || order[a.pos] == others {
+	if !known || a.pos >= order.Len() || order.At(a.pos) == others {
 		return nil, nil
 	}
-	item, err := r.items.get(int(order[a.pos]))
+	item, err := r.items.get(order.At(a.pos))
 	if err != nil {
 		return nil, err
 	}
@@ -435,7 +435,7 @@ func (r *recovery) entryOf(name string, st disk.Stat) (*entry, error) {
 	if item.Name != base || !fits || item.Tree != st.Dir || r.entries.has(a) {
 		return nil, nil
 	}
-	e := newEntry(a, int(order[a.pos]), item, name)
+	e := newEntry(a, order.At(a.pos), item, name)
 	e.size = st.Size
 	if item.UpTo {
 		e.beside += r.dirs(st.Dirs)

@@ -20,7 +20,7 @@ const (
 // file that is needed last is removed first, whether it was fetched or retained.
 
 // wantLocked stores where an epoch needs its items, if files may be retained for it.
-func (w *Window) wantLocked(epoch int, order []int32) {
+func (w *Window) wantLocked(epoch int, order Order) {
 	if w.cfg.Reuse == ReuseNone {
 		return
 	}

@@ -11,12 +11,12 @@ import (
 // Files that are retained for the next epoch are not fetched again. Their bytes never exceed the
 // limit.
 func TestReuseAvoidsFetches(t *testing.T) {
-	shuffled := func(epoch int) []int32 { return permuted(5, epoch, 20) }
+	shuffled := func(epoch int) Order { return permuted(5, epoch, 20) }
 	for _, tt := range []struct {
 		name     string
 		reuse    Reuse
 		size     int64
-		order    func(int) []int32
+		order    func(int) Order
 		min, max int // fetches, of 20 shards in 4 epochs
 	}{
 		{"nothing stays", ReuseNone, 400, shuffled, 80, 80},
@@ -88,7 +88,7 @@ func TestReuseKeepsOpenFiles(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 20, Epochs: 2, Reuse: ReusePin, Parallel: 1,
-			Order: func(epoch int) []int32 { return [][]int32{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
+			Order: func(epoch int) Order { return []Indexes{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
 		})
 		b.idle()
 		l := b.must(b.lease("r"))
@@ -185,7 +185,7 @@ func TestReuseFetchesDroppedShardOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit, OnBad: BadSkip,
-			Order: func(epoch int) []int32 { return [][]int32{{0, 1, 2, 3}, {0, 3, 1, 2}}[epoch] },
+			Order: func(epoch int) Order { return []Indexes{{0, 1, 2, 3}, {0, 3, 1, 2}}[epoch] },
 		})
 		at := b.Cursor()
 		b.take(3, map[seq]int{})

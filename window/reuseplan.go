@@ -22,10 +22,10 @@ const nowhere = -1
 
 // newDemand returns the demand of an order of items whose rooms are known, in a window that has size
 // bytes for items.
-func newDemand(order []int32, rooms []int64, size int64) demand {
+func newDemand(order Order, rooms []int64, size int64) demand {
 	d := demand{at: slices.Repeat([]int32{nowhere}, len(rooms))}
-	for pos, item := range order {
-		if item != others && d.at[item] == nowhere {
+	for pos, item := range positions(order) {
+		if d.at[item] == nowhere {
 			d.at[item] = int32(pos) // there are fewer items than that
 			d.need += rooms[item]
 		}

@@ -7,11 +7,11 @@ import (
 
 func TestReusePlanKeepsWhatFits(t *testing.T) {
 	rooms := []int64{10, 20, 30}
-	d := newDemand([]int32{2, others, 0, 2}, rooms, 40)
+	d := newDemand(Indexes{2, others, 0, 2}, rooms, 40)
 	if !slices.Equal(d.at, []int32{2, nowhere, 0}) || d.need != 40 || !d.fits {
 		t.Errorf("got %+v, want items 2 and 0 at their first positions, which fit", d)
 	}
-	large := newDemand([]int32{0, 1, 2}, rooms, 59)
+	large := newDemand(Indexes{0, 1, 2}, rooms, 59)
 	if large.need != 60 || large.fits {
 		t.Errorf("got %+v, want 60 bytes that do not fit", large)
 	}
@@ -31,10 +31,10 @@ func TestReusePlanAwaitsTheCurrentEpoch(t *testing.T) {
 	if p.decided(1) {
 		t.Error("the next epoch is decided before its order is known")
 	}
-	if got := p.store(0, newDemand([]int32{0, 1}, rooms, 100)); len(got) != 1 {
+	if got := p.store(0, newDemand(Indexes{0, 1}, rooms, 100)); len(got) != 1 {
 		t.Errorf("got %d undecided entries, want 1", len(got))
 	}
-	if got := p.store(1, newDemand([]int32{1, 2, 1}, rooms, 100)); len(got) != 0 || !p.decided(1) {
+	if got := p.store(1, newDemand(Indexes{1, 2, 1}, rooms, 100)); len(got) != 0 || !p.decided(1) {
 		t.Errorf("got %d undecided entries, want each once", len(got))
 	}
 	for _, c := range []struct {

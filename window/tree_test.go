@@ -104,7 +104,7 @@ func TestTreeReturnsUnusedSpace(t *testing.T) {
 // A trainer keeps one image of a directory mapped after its acknowledgement.
 func TestTreeKeepsSpaceOfMappedFile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int32 { return []int32{1, 2, 0} }})
+		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) Order { return Indexes{1, 2, 0} }})
 		b.idle()
 		if !b.stage.seesOpen {
 			t.Fatal("this file system does not report open files")

@@ -90,25 +90,20 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	}
 	rest := seen
 	for epoch := range c.Epoch {
-		for pos, item := range w.masked(cfg.Order(epoch)) {
-			if item != others {
-				rest -= int64(w.samples(seq{epoch, pos}, int(cfg.Extent.samples[item])))
-			}
+		for pos, item := range positions(w.own(cfg.Order(epoch))) {
+			rest -= int64(w.samples(seq{epoch, pos}, int(cfg.Extent.samples[item])))
 		}
 	}
 	if rest < 0 {
 		return c, fmt.Sprintf("%s %d fewer than the epochs before %d contain: count every sample since the start of the job", samplesAre(seen), -rest, c.Epoch)
 	}
-	var order []int32
+	var order Order = Sequence(0)
 	if !w.progress.over(c.Epoch) {
-		order = w.masked(cfg.Order(c.Epoch))
+		order = w.own(cfg.Order(c.Epoch))
 	}
 	var used []Used
-	end, gap := len(order), false // first unfinished position, and whether c has a gap before pos
-	for pos, item := range order {
-		if item == others {
-			continue
-		}
+	end, gap := order.Len(), false // first unfinished position, and whether c has a gap before pos
+	for pos, item := range positions(order) {
 		a := seq{c.Epoch, pos}
 		n, settled := int64(w.samples(a, int(cfg.Extent.samples[item]))), c.has(a)
 		if settled && gap {

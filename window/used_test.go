@@ -157,8 +157,8 @@ func TestSamplesAreUsedOnceAcrossKills(t *testing.T) {
 				cursors = now
 			}
 			for epoch := range 3 {
-				for pos, item := range nodes(t, 1)[0].cfg.Order(epoch) {
-					for sample := range int(item) { // as many as items sets
+				for pos, item := range positions(nodes(t, 1)[0].cfg.Order(epoch)) {
+					for sample := range item { // as many as items sets
 						if n := saved[Used{epoch, pos, sample}]; n != 1 {
 							t.Fatalf("seed %d: sample %d of position %d in epoch %d was used %d times, want once", seed, sample, pos, epoch, n)
 						}

@@ -21,7 +21,7 @@ func TestPositionsOfOtherNodesAreSkipped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 40, Epochs: 1,
-			Order: func(int) []int32 { return []int32{3, Nobody, 2, Nobody} },
+			Order: func(int) Order { return Indexes{3, Nobody, 2, Nobody} },
 			Trim:  func(int) (int, int, bool) { return 2, 1, true },
 		})
 		if got, want := fmt.Sprint(b.positions(0)), "[{0 0 s03.tar 10} {0 2 s02.tar 10}]"; got != want {
@@ -46,7 +46,7 @@ func TestShardsArriveInOrderAndLeaveWhenAcknowledged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
 			Items: items(4, 10), Size: 25, Epochs: 1,
-			Order: func(int) []int32 { return []int32{2, 0, 3, 1} },
+			Order: func(int) Order { return Indexes{2, 0, 3, 1} },
 		})
 		b.idle()
 		b.want("ready", "e0000-00000000-s02.tar", "e0000-00000001-s00.tar")

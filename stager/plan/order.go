@@ -18,9 +18,10 @@ import (
 // the objects within each block. For Balanced and Weighted see balanced.go and weighted.go.
 func Order(spec OrderSpec, m Manifest) (func(epoch int) []int32, error) {
 	n := m.Len()
-	switch spec.By {
-	case ByName, ByList:
+	if spec.Listed() {
 		return func(int) []int32 { return indices(n) }, nil
+	}
+	switch spec.By {
 	case Shuffle:
 		return func(epoch int) []int32 {
 			order := indices(n)
@@ -40,6 +41,9 @@ func Order(spec OrderSpec, m Manifest) (func(epoch int) []int32, error) {
 	}
 	panic("plan: unknown order " + spec.By)
 }
+
+// Listed reports whether the objects of every epoch come in the order of the manifest.
+func (o OrderSpec) Listed() bool { return o.By == ByName || o.By == ByList }
 
 func indices(n int) []int32 {
 	order := make([]int32, n)

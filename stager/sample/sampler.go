@@ -158,13 +158,13 @@ func (s *Sampler) putBackUnheard() error {
 }
 
 // order returns the order of the files that were planned before the restart.
-func (s *Sampler) order(n int) func(int) []int32 {
+func (s *Sampler) order(n int) func(int) window.Order {
 	epoch, from := s.epoch, s.from
-	return func(e int) (order []int32) {
+	return func(e int) window.Order {
 		if e != epoch {
-			return nil
+			return window.Sequence(0)
 		}
-		order = slices.Repeat([]int32{window.Nobody}, from)
+		order := slices.Repeat(window.Indexes{window.Nobody}, from)
 		for i := range n {
 			order = append(order, int32(i))
 		}
