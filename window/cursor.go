@@ -56,9 +56,7 @@ func (c *Cursor) has(a seq) bool {
 	if a.epoch < c.Epoch {
 		return true
 	}
-	spans := c.Finished[a.epoch]
-	i, _ := slices.BinarySearchFunc(spans, a.pos, func(s Span, pos int) int { return s[1] - pos })
-	return i < len(spans) && spans[i][0] <= a.pos
+	return spans(c.Finished[a.epoch]).has(a.pos)
 }
 
 // check returns a *CursorError for a cursor that no window writes.
@@ -96,20 +94,20 @@ func (c *Cursor) within(n int) bool {
 	return c.Epoch == 0 && !slices.ContainsFunc(c.Used, func(u Used) bool { return u.Epoch > 0 || u.Pos >= n })
 }
 
-// spansOf returns the finished positions of an order that this node owns.
-func spansOf(order Order, settled func(pos int) bool) (spans []Span) {
+// spansOf returns the ranges of an order whose positions of this node are all settled, each from one to one.
+func spansOf(order Order, settled func(pos int) bool) (all []Span) {
 	open := false
 	for pos := range positions(order) {
 		switch {
 		case !settled(pos):
 			open = false
 		case open:
-			spans[len(spans)-1][1] = pos
+			all[len(all)-1][1] = pos
 		default:
-			open, spans = true, append(spans, Span{pos, pos})
+			open, all = true, append(all, Span{pos, pos})
 		}
 	}
-	return spans
+	return all
 }
 
 // Cursor returns the current progress.
@@ -117,17 +115,14 @@ func (w *Window) Cursor() Cursor {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.progress.low.epoch, Finished: map[int][]Span{}}
-	skipped := map[seq]bool{} // a resumed window tries skipped positions again
+	skipped := map[int][]int{} // a resumed window tries skipped positions again
 	for _, s := range w.deliveries.skipped {
-		skipped[s.seq] = true
+		skipped[s.epoch] = append(skipped[s.epoch], s.pos)
 	}
-	for epoch, order := range w.progress.orders {
-		spans := spansOf(order, func(pos int) bool {
-			a := seq{epoch, pos}
-			return w.progress.finished(a) && !skipped[a]
-		})
-		if len(spans) > 0 {
-			c.Finished[epoch] = spans
+	for epoch := range w.progress.orders {
+		slices.Sort(skipped[epoch])
+		if finished := w.progress.finishedOf(epoch, skipped[epoch]); len(finished) > 0 {
+			c.Finished[epoch] = finished
 		}
 	}
 	for _, e := range w.entries.active {
@@ -225,9 +220,8 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	}
 	for epoch := own.Epoch; epoch <= last && !w.progress.over(epoch); epoch++ {
 		order := w.own(cfg.Order(epoch))
-		spans := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
-		if len(spans) > 0 {
-			own.Finished[epoch] = spans
+		if finished := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) }); len(finished) > 0 {
+			own.Finished[epoch] = finished
 		}
 		for i, c := range cursors {
 			for _, u := range c.Used {
@@ -304,11 +298,9 @@ func (r *recovery) forgetAfter(c Cursor) error {
 	for _, u := range c.Used {
 		m.history[u.seq()] = history{used: u.Samples}
 	}
-	for epoch := range c.Finished {
-		for pos := range positions(r.own(r.cfg.Order(epoch))) {
-			if a := (seq{epoch, pos}); c.has(a) {
-				m.settled[a] = true
-			}
+	for epoch, finished := range c.Finished {
+		for _, s := range finished {
+			m.finish(epoch, s[0], s[1])
 		}
 	}
 	return errors.Join(journal.rewrite(r.stage.Root(), r.cfg.planName(), m), journal.close())

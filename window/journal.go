@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ import (
 // memory is the content of a journal.
 type memory struct {
 	low     seq
-	settled map[seq]bool
+	settled map[int]spans // by epoch
 	skipped []skip
 	history map[seq]history
 	leases  map[seq]grant
@@ -70,7 +71,7 @@ type (
 
 func newMemory() memory {
 	return memory{
-		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[seq]grant{},
+		settled: map[int]spans{}, history: map[seq]history{}, leases: map[seq]grant{},
 		shares: map[shareKey]grant{}, parts: map[shareKey]bool{},
 		readers: map[string]int{}, sums: map[seq]staged{},
 	}
@@ -153,19 +154,17 @@ func (m *memory) learn(f []string) {
 		}
 	case kind == "ack" && words(4):
 		if a := at(1); !bad {
-			m.settled[a] = true
+			m.finish(a.epoch, a.pos, a.pos)
 			delete(m.leases, a)
 			m.ackedBy(f[3])
 		}
 	case kind == "span" && words(4):
-		if a, last := at(1), num(f[3]); !bad && last-a.pos < longestSpan {
-			for ; a.pos <= last; a.pos++ {
-				m.settled[a] = true
-			}
+		if a, last := at(1), num(f[3]); !bad {
+			m.finish(a.epoch, a.pos, last)
 		}
 	case kind == "skip" && words(5):
 		if a := at(1); !bad {
-			m.settled[a] = true
+			m.finish(a.epoch, a.pos, a.pos)
 			m.skipped = append(m.skipped, skip{a, f[3], f[4]})
 		}
 	case kind == "try" && words(6):
@@ -209,6 +208,13 @@ func (m *memory) learn(f []string) {
 		if a := at(1); !bad && err == nil && terr == nil {
 			m.sums[a] = staged{f[3], disk.Mark{Inode: ino, Time: changed}}
 		}
+	}
+}
+
+// finish adds a range of finished positions, unless it is none that an epoch has.
+func (m *memory) finish(epoch, first, last int) {
+	if first >= 0 && first <= last && last < math.MaxInt {
+		m.settled[epoch] = m.settled[epoch].add(first, last)
 	}
 }
 
@@ -258,6 +264,4 @@ const (
 	longestLine = 256 << 10
 	// journalLimit is how many bytes of a journal are read. Compaction happens long before.
 	journalLimit = 1 << 30
-	// longestSpan is the maximum number of positions in a span.
-	longestSpan = 1 << 20
 )

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/stager-dev/stager/backends/sys"
@@ -68,16 +66,13 @@ func (m *memory) records(plan string) (b []byte) {
 	for _, s := range m.skipped {
 		fact("skip", s.seq, s.name, s.reason)
 	}
-	settled := slices.SortedFunc(maps.Keys(m.settled), seq.compare)
-	for i := 0; i < len(settled); {
-		a, n := settled[i], 1
-		for i+n < len(settled) && n < longestSpan && settled[i+n] == (seq{a.epoch, a.pos + n}) {
-			n++
-		}
-		if i += n; n == 1 {
-			fact("ack", a, "")
-		} else {
-			fact("span", a, a.pos+n-1)
+	for epoch, settled := range m.settled {
+		for _, s := range settled {
+			if a := (seq{epoch, s[0]}); s[0] == s[1] {
+				fact("ack", a, "")
+			} else {
+				fact("span", a, s[1])
+			}
 		}
 	}
 	for a, h := range m.history {

@@ -67,13 +67,12 @@ func (w *Window) loadOrder(epoch int) {
 
 func (w *Window) orderedLocked(epoch int, all Order) {
 	order := w.own(all)
-	own, err := w.checkOrder(epoch, order)
-	if err != nil {
+	if err := w.checkOrder(epoch, order); err != nil {
 		w.life.failed = err
 		return
 	}
 	if epoch >= w.progress.low.epoch {
-		w.progress.ordered(epoch, order, own)
+		w.progress.ordered(epoch, order)
 		w.wantLocked(epoch, order)
 	}
 }
@@ -88,19 +87,19 @@ const (
 // own returns an order of all nodes with others at the positions of other nodes.
 func (w *Window) own(order Order) Order { return owned{order, w.cfg.Owns} }
 
-// checkOrder checks an order of Config.Order, and returns how many of its positions are this node's.
-func (w *Window) checkOrder(epoch int, order Order) (own int, err error) {
-	n := w.items.len()
+// checkOrder checks an order of Config.Order.
+func (w *Window) checkOrder(epoch int, order Order) error {
+	n, some := w.items.len(), false
 	for pos, item := range positions(order) {
 		if item < 0 || item >= n {
-			return 0, fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
+			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, n)
 		}
-		own++
+		some = true
 	}
-	if w.cfg.Epochs == 0 && own == 0 {
-		return 0, fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
+	if w.cfg.Epochs == 0 && !some {
+		return fmt.Errorf("epoch %d has no items for this node, and the number of epochs is unlimited", epoch)
 	}
-	return own, nil
+	return nil
 }
 
 // order computes the orders that are needed to understand the journal: that of the current epoch, and

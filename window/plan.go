@@ -67,7 +67,7 @@ func (w *Window) plan(now time.Time) todo {
 	t.remove = w.removals.take(now, alarm)
 	t.ends = w.ends.take(now, alarm)
 	t.scan = w.scans.due(now, alarm)
-	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.entries.active)+len(w.progress.settled))
+	t.compact = w.journal.compactDue(now, w.journalMost(), len(w.entries.active)+w.progress.gaps())
 	t.sync = w.journal.syncDue(now, alarm)
 
 	w.readyLocked()

@@ -7,7 +7,7 @@ import "slices"
 //
 // Always:
 //   - All positions before low are finished, and low belongs to the current epoch. settled holds the
-//     finished positions from low on.
+//     finished positions from low on, and may hold some before.
 //   - All positions before next have been reserved, are finished or belong to other nodes, except
 //     those in again, which are to be fetched again, and those that wait for reuse.
 //   - No position from top on was ever reserved.
@@ -15,38 +15,30 @@ import "slices"
 //
 // The window's mutex guards it.
 type progress struct {
-	epochs  int                // 0: unlimited
-	orders  map[int]epochOrder // by epoch: those that are being delivered or fetched
-	growing bool               // Config.More continues the orders, or Continue
-	whole   map[int]bool       // epochs whose order is complete, if growing
+	epochs  int                 // 0: unlimited
+	orders  map[int]*epochOrder // by epoch: those that are being delivered or fetched
+	growing bool                // Config.More continues the orders, or Continue
+	whole   map[int]bool        // epochs whose order is complete, if growing
 
 	low     seq
-	settled map[seq]bool
+	settled map[int]spans // by epoch
 	next    seq
 	top     seq
 	again   []seq // ascending
 	due     seq   // all positions before it were delivered once or are finished; unused with AnyOrder
-	passed  passed
 }
 
 // epochOrder is the order of an epoch for this node.
 type epochOrder struct {
 	Order
 
-	own int // positions that are not others
-}
-
-// passed is how many positions of an epoch before one are this node's, so that counting does not start
-// from the first position each time.
-type passed struct {
-	before seq
-	own    int
+	own, finished int // how many of its positions are this node's, and finished
 }
 
 func newProgress(cfg *Config) progress {
 	return progress{
-		epochs: cfg.Epochs, orders: map[int]epochOrder{}, growing: cfg.More != nil || cfg.Beginning, whole: map[int]bool{},
-		settled: map[seq]bool{},
+		epochs: cfg.Epochs, orders: map[int]*epochOrder{}, growing: cfg.More != nil || cfg.Beginning, whole: map[int]bool{},
+		settled: map[int]spans{},
 	}
 }
 
@@ -67,35 +59,67 @@ func (p *progress) order(epoch int) Order {
 	return Sequence(0)
 }
 
-// ordered stores the order of an epoch, which has own positions that are this node's.
-func (p *progress) ordered(epoch int, order Order, own int) {
-	p.orders[epoch] = epochOrder{order, own}
-	p.passed = passed{}
+// ordered stores the order of an epoch.
+func (p *progress) ordered(epoch int, order Order) {
+	var settled spans
+	for _, s := range p.settled[epoch] {
+		settled = settled.add(s[0], withOthers(order, s[1]))
+	}
+	if len(settled) > 0 {
+		p.settled[epoch] = settled
+	}
+	o := &epochOrder{Order: order}
+	for pos := range positions(order) {
+		o.own++
+		if p.finished(seq{epoch, pos}) {
+			o.finished++
+		}
+	}
+	p.orders[epoch] = o
 }
 
 // grow appends an item to a known order.
 func (p *progress) grow(epoch, item int) {
-	was := p.orders[epoch]
-	list, grown := was.Order.(Indexes)
+	o := p.orders[epoch]
+	list, grown := o.Order.(Indexes)
 	if !grown {
-		for pos := range was.Len() {
-			list = append(list, int32(was.At(pos)))
+		for pos := range o.Len() {
+			list = append(list, int32(o.At(pos)))
 		}
 	}
-	p.orders[epoch] = epochOrder{append(list, int32(item)), was.own + 1} // limited by memory
+	o.Order = append(list, int32(item)) // limited by memory
+	o.own++
+	if p.finished(seq{epoch, len(list)}) {
+		o.finished++
+	}
 }
 
 // item returns the index of the item at a position of a known order.
 func (p *progress) item(a seq) int { return p.orders[a.epoch].At(a.pos) }
 
 // finished reports whether a position is acknowledged or skipped.
-func (p *progress) finished(a seq) bool { return a.before(p.low) || p.settled[a] }
+func (p *progress) finished(a seq) bool { return a.before(p.low) || p.settled[a.epoch].has(a.pos) }
 
-// finish marks a position as finished. Call atEnd afterwards.
+// finish marks a position of this node as finished. Call atEnd afterwards.
 func (p *progress) finish(a seq) {
-	if !a.before(p.low) {
-		p.settled[a] = true
+	if p.finished(a) {
+		return
 	}
+	last := a.pos
+	if order, known := p.orders[a.epoch]; known {
+		order.finished++
+		last = withOthers(order, last)
+	}
+	p.settled[a.epoch] = p.settled[a.epoch].add(a.pos, last)
+}
+
+// finishedOf returns the ranges of finished positions of a known order, without some positions.
+func (p *progress) finishedOf(epoch int, without []int) []Span {
+	finished := slices.Clone(p.settled[epoch])
+	if epoch == p.low.epoch && p.low.pos > 0 {
+		finished = finished.add(0, p.low.pos-1)
+	}
+	return finished.without(without).of(p.orders[epoch])
 }
 
 // atEnd moves low past the finished positions, and reports whether the current epoch has none left.
@@ -104,16 +128,24 @@ func (p *progress) atEnd() bool {
 	if !known || p.over(p.low.epoch) {
 		return false
 	}
-	for p.low.pos < order.Len() && (p.settled[p.low] || order.At(p.low.pos) == others) {
-		delete(p.settled, p.low)
-		p.low.pos++
+	settled := p.settled[p.low.epoch]
+	for p.low.pos < order.Len() {
+		if after := settled.after(p.low.pos); after > p.low.pos {
+			p.low.pos = min(after, order.Len())
+		} else if order.At(p.low.pos) == others {
+			p.low.pos++
+		} else {
+			break
+		}
 	}
+	p.settled[p.low.epoch] = settled[settled.from(p.low.pos):]
 	return p.low.pos >= order.Len() && !p.grows(p.low.epoch)
 }
 
 // begin makes the next epoch the current one.
 func (p *progress) begin() {
 	delete(p.orders, p.low.epoch)
+	delete(p.settled, p.low.epoch)
 	p.low = seq{p.low.epoch + 1, 0}
 	p.next = p.low // skips positions that waited for reuse, and files that are there
 }
@@ -144,8 +176,12 @@ func (p *progress) first(active func(seq) bool, awaited func(seq, int) bool) (se
 			p.next = seq{p.next.epoch + 1, 0}
 			continue
 		}
+		if after := p.settled[p.next.epoch].after(p.next.pos); after > p.next.pos {
+			p.next.pos = after
+			continue
+		}
 		item := order.At(p.next.pos)
-		if item != others && !p.settled[p.next] && !active(p.next) && !awaited(p.next, item) {
+		if item != others && !active(p.next) && !awaited(p.next, item) {
 			return p.next, true
 		}
 		p.next.pos++
@@ -184,7 +220,11 @@ func (p *progress) isDue(a seq, leased func(seq) bool) bool {
 		p.due = p.low
 	}
 	for p.due.before(a) {
-		if p.item(p.due) != others && !p.settled[p.due] && !leased(p.due) {
+		if after := p.settled[p.due.epoch].after(p.due.pos); after > p.due.pos {
+			p.due.pos = after
+			continue
+		}
+		if p.item(p.due) != others && !leased(p.due) {
 			return false
 		}
 		p.due.pos++
@@ -215,13 +255,14 @@ func (p *progress) exhausted() bool {
 }
 
 // recorded reports whether any position of an epoch from the current one on is finished.
-func (p *progress) recorded(epoch int) bool {
-	for a := range p.settled {
-		if a.epoch == epoch {
-			return true
-		}
+func (p *progress) recorded(epoch int) bool { return len(p.settled[epoch]) > 0 }
+
+// gaps returns how many ranges of finished positions there are from low on.
+func (p *progress) gaps() (n int) {
+	for _, settled := range p.settled {
+		n += len(settled)
 	}
-	return false
+	return n
 }
 
 // count returns the number of positions of the current epoch that this node owns, and how many of
@@ -231,19 +272,5 @@ func (p *progress) count() (all, finished int) {
 	if !known {
 		return 0, 0
 	}
-	if p.passed.before.epoch != p.low.epoch {
-		p.passed = passed{before: seq{p.low.epoch, 0}}
-	}
-	for ; p.passed.before.before(p.low) && p.passed.before.pos < order.Len(); p.passed.before.pos++ {
-		if order.At(p.passed.before.pos) != others {
-			p.passed.own++
-		}
-	}
-	finished = p.passed.own
-	for a := range p.settled {
-		if a.epoch == p.low.epoch && !a.before(p.low) && a.pos < order.Len() && order.At(a.pos) != others {
-			finished++
-		}
-	}
-	return order.own, finished
+	return order.own, order.finished
 }

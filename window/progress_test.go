@@ -13,17 +13,9 @@ import (
 func planOf(orders ...Indexes) progress {
 	p := newProgress(&Config{Epochs: 2})
 	for epoch, order := range orders {
-		p.ordered(epoch, order, own(order))
+		p.ordered(epoch, order)
 	}
 	return p
-}
-
-// own returns the number of positions that are not others.
-func own(order Order) (n int) {
-	for range positions(order) {
-		n++
-	}
-	return n
 }
 
 // none is a predicate that is true for no position.
@@ -122,55 +114,90 @@ func TestProgressEndsEpochs(t *testing.T) {
 	}
 }
 
-// The numbers are those of a count from the first position, however it got there.
-func TestProgressCountsEveryPositionOnce(t *testing.T) {
+// Whatever happens, in whatever order: what is finished is what was marked, and what is known of all
+// positions together is what it is one by one.
+func TestProgressKnowsWhatIsFinished(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newProgress(&Config{Epochs: 3, More: func(context.Context, int) (Item, error) { return Item{}, io.EOF }})
-		length := rapid.IntRange(0, 8)
-		part := rapid.IntRange(1, 3).Draw(t, "nodes")
+		length := rapid.IntRange(0, 12)
+		nodes := rapid.IntRange(1, 3).Draw(t, "nodes")
 		order := func() Order {
-			return owned{Sequence(length.Draw(t, "length")), func(pos int) bool { return pos%part == 0 }}
+			return owned{Sequence(length.Draw(t, "length")), func(pos int) bool { return pos%nodes == 0 }}
+		}
+		grows := rapid.Bool().Draw(t, "grows") // by one item, or by an order that continues it
+		marked := map[seq]bool{}
+		if rapid.Bool().Draw(t, "restarted") { // the journal is read before the orders are known
+			for _, pos := range rapid.SliceOf(rapid.IntRange(0, 3)).Draw(t, "recorded") {
+				a := seq{0, pos * nodes}
+				marked[a] = true
+				p.settled[0] = p.settled[0].add(a.pos, a.pos)
+			}
 		}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			epoch := p.low.epoch + rapid.IntRange(0, 1).Draw(t, "ahead")
 			switch rapid.IntRange(0, 4).Draw(t, "step") {
-			case 0, 1: // a position is finished
+			case 0, 1:
 				if n := p.order(epoch).Len(); n > 0 {
 					if a := (seq{epoch, rapid.IntRange(0, n-1).Draw(t, "position")}); p.item(a) != others {
+						marked[a] = true
 						p.finish(a)
 					}
 				}
-			case 2: // an order is known, or another one continues it
-				if next := order(); next.Len() >= p.order(epoch).Len() {
-					p.ordered(epoch, next, own(next))
+			case 2:
+				if next := order(); next.Len() >= p.order(epoch).Len() && !p.over(epoch) && !(grows && p.known(epoch)) {
+					p.ordered(epoch, next)
 				}
 			case 3:
-				if p.known(epoch) {
+				if grows && p.known(epoch) {
 					p.grow(epoch, p.order(epoch).Len())
 				}
 			case 4:
 				p.whole[p.low.epoch] = true
 			}
-			if p.atEnd() {
+			for p.atEnd() {
 				p.begin()
 			}
-			wantAll, wantFinished := 0, 0
-			for pos := range positions(p.order(p.low.epoch)) {
-				wantAll++
-				if p.finished(seq{p.low.epoch, pos}) {
-					wantFinished++
-				}
-			}
-			if all, finished := p.count(); all != wantAll || finished != wantFinished {
-				t.Fatalf("got %d of %d finished, want %d of %d", finished, all, wantFinished, wantAll)
-			}
+			checkProgress(t, &p, marked)
 		}
 	})
 }
 
+func checkProgress(t *rapid.T, p *progress, marked map[seq]bool) {
+	t.Helper()
+	for epoch := range p.orders {
+		var own, finished, skipped []int
+		for pos := range positions(p.order(epoch)) {
+			own = append(own, pos)
+			if got, want := p.finished(seq{epoch, pos}), marked[seq{epoch, pos}]; got != want {
+				t.Fatalf("position %d of epoch %d is finished: got %v, want %v", pos, epoch, got, want)
+			}
+			if marked[seq{epoch, pos}] {
+				finished = append(finished, pos)
+			}
+		}
+		if epoch == p.low.epoch {
+			if all, n := p.count(); all != len(own) || n != len(finished) {
+				t.Fatalf("got %d of %d finished, want %d of %d", n, all, len(finished), len(own))
+			}
+		}
+		if len(finished) > 0 {
+			skipped = rapid.SliceOfDistinct(rapid.SampledFrom(finished), rapid.ID[int]).Draw(t, "skipped")
+			slices.Sort(skipped)
+		}
+		want := spansOf(p.order(epoch), func(pos int) bool { return marked[seq{epoch, pos}] && !slices.Contains(skipped, pos) })
+		if got := p.finishedOf(epoch, skipped); !slices.Equal(got, want) {
+			t.Fatalf("got the ranges %v of epoch %d without %v, want %v", got, epoch, skipped, want)
+		}
+		known := p.settled[epoch].from(p.order(epoch).Len()) // ranges of this order
+		if most := len(want) + len(skipped) + 1; known > most {
+			t.Fatalf("%v has %d ranges of the order, want at most %d", p.settled[epoch], known, most)
+		}
+	}
+}
+
 func TestProgressWaitsForAGrowingOrder(t *testing.T) {
 	p := newProgress(&Config{Epochs: 1, More: func(context.Context, int) (Item, error) { return Item{}, io.EOF }})
-	p.ordered(0, Indexes{0}, 1)
+	p.ordered(0, Indexes{0})
 	p.finish(seq{0, 0})
 	if _, ok := p.first(none, fetchAll); ok || p.atEnd() || !p.exhausted() {
 		t.Error("the epoch ended although its order may grow")

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -242,13 +243,13 @@ func (r *recovery) remember() error {
 	}
 	for k := range r.shares.parts {
 		if r.shares.whole(k.seq) {
-			m.settled[k.seq] = true // killed between the records of the last part and of the whole
+			m.finish(k.epoch, k.pos, k.pos) // killed between the records of the last part and of the whole
 		}
 	}
-	for a := range m.settled {
-		r.shares.forget(a)
-		if !p.over(a.epoch) {
-			p.finish(a)
+	maps.DeleteFunc(r.shares.parts, func(k shareKey, _ bool) bool { return m.settled[k.epoch].has(k.pos) })
+	for epoch, settled := range m.settled {
+		if epoch >= p.low.epoch && !p.over(epoch) {
+			p.settled[epoch] = settled
 		}
 	}
 	for _, s := range m.skipped {

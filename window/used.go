@@ -126,8 +126,8 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		return c, fmt.Sprintf("%s %d more than were delivered to readers", samplesAre(seen), rest)
 	}
 	c.Finished = map[int][]Span{}
-	if spans := spansOf(order, func(pos int) bool { return pos < end }); len(spans) > 0 {
-		c.Finished[c.Epoch] = spans
+	if before := (spans{{0, end - 1}}).of(order); len(before) > 0 {
+		c.Finished[c.Epoch] = before
 	}
 	c.Used = used
 	return c, ""
