@@ -41,7 +41,8 @@ func (w *Window) scan() {
 	}
 	for ino, at := range found {
 		if e := w.entries.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
-			e.at, w.removals.zombiesAt = at, now // a reader has released a file of an earlier plan
+			e.move(at)
+			w.removals.zombiesAt = now // a reader has released a file of an earlier plan
 		}
 	}
 	w.strangersLocked(names)
@@ -69,7 +70,7 @@ func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
 			return
 		}
 		if e.lease != nil && e.lease.claim() {
-			e.at = place{}
+			e.move(place{})
 			w.dropLeaseLocked(e)
 			w.moveLocked(e, Ready, "put back")
 			w.offerLocked(e)
@@ -91,7 +92,7 @@ func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
 	case st.Links == 1:
 		w.ackByFileLocked(e, "unlinked")
 	case somewhere && at.reader == "":
-		e.at = at
+		e.move(at)
 		w.ackByFileLocked(e, "moved to done/")
 	case somewhere:
 		w.claimLocked(now, e, at)
@@ -118,7 +119,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 
 // claimLocked leases a file to the reader in whose directory it lies.
 func (w *Window) claimLocked(now time.Time, e *entry, at place) {
-	e.at = at
+	e.move(at)
 	if l := e.lease; l != nil && (l.reader.name == at.reader || l.claim() && at.reader == elsewhere) {
 		return
 	} else if l != nil && l.reader.name == elsewhere {

@@ -354,12 +354,14 @@ func (r *recovery) recoverHeld(name string, st disk.Stat) error {
 	}
 	if e == nil {
 		// Of an epoch that is over, or different from the plan: not a position.
-		e = &entry{item: orphan, name: name, size: st.Size, beside: r.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
+		e = &entry{item: orphan, name: name, size: st.Size, beside: r.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, planned: true}
+		e.move(at)
 		r.add(e, Zombie)
 		r.removals.add(e)
 		return nil
 	}
-	e.published, e.ino, e.at = true, st.Ino, at
+	e.published, e.ino = true, st.Ino
+	e.move(at)
 	e.since = r.now
 	given := r.memory.leases[e.seq]
 	switch {
@@ -470,7 +472,8 @@ func (r *recovery) recoverPending() error {
 			at = place{} // its reader keeps it until it releases it
 		}
 		_, name, _ = strings.Cut(name, "-")
-		e := &entry{item: orphan, name: name, size: st.Size, beside: r.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
+		e := &entry{item: orphan, name: name, size: st.Size, beside: r.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, planned: true}
+		e.move(at)
 		r.add(e, Zombie)
 		r.removals.add(e)
 	}

@@ -143,7 +143,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 // remove removes a file, wherever a reader moved it.
 func (w *Window) remove(e *entry) {
 	w.mu.Lock()
-	name, ino, at, acked, visible := e.name, e.ino, e.at, !e.planned, e.published
+	name, ino, at, acked, visible := e.name, e.ino, e.place(), !e.planned, e.published
 	dropped := e.planned && e.leaving && e.item != orphan
 	next := e.carryOver
 	w.mu.Unlock()

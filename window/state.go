@@ -66,19 +66,34 @@ type entry struct {
 	tree      bool // its item is a directory
 	summed    bool // digest is that of its item
 	allocated bool // the disk's free space already reflects it
-
 	// From Ready on.
 	showing   bool      // it is being published
 	published bool      // it has, or had, a name in ready/
 	planned   bool      // its position is to be fetched again: removing this file is not an acknowledgement
 	leaving   bool      // its removal has not been tried yet
 	ino       uint64    // 0 until it is published
-	at        place     // where a reader moved it; empty if in ready/
+	moved     *place    // where a reader moved it; nil if in ready/
 	since     time.Time // when it became ready
 	mark      disk.Mark // identifies its file
 	lease     *lease    // while Leased
 	shares    []share   // by group, while Leased and broadcast
 	carryOver *entry    // the position of the next epoch that reuses its file
+}
+
+// place returns where a reader moved the file; empty if in ready/.
+func (e *entry) place() place {
+	if e.moved == nil {
+		return place{}
+	}
+	return *e.moved
+}
+
+// move records where the file is.
+func (e *entry) move(to place) {
+	e.moved = nil
+	if to != (place{}) {
+		e.moved = &to
+	}
 }
 
 // fetching is what an entry has from Reserved to Verifying.
