@@ -2,9 +2,12 @@ package stager
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"slices"
@@ -12,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/internal/catalogue"
 	"github.com/stager-dev/stager/stager/plan"
@@ -276,34 +280,43 @@ func (p *parts) trim(epoch int) (pos, samples int, some bool) {
 }
 
 // quality measures how well mixed the reported deliveries were.
-func (d *Daemon) quality(name string, report []window.Delivery) (plan.Quality, error) {
+func (d *Daemon) quality(name string, report iter.Seq2[window.Delivery, error]) (plan.Quality, error) {
 	if _, err := d.window(name); err != nil {
 		return plan.Quality{}, err
 	}
 	i := slices.IndexFunc(d.inputs, func(in *input) bool { return in.spec.Name == name })
 	in := d.inputs[i]
 	in.mu.Lock()
-	m := in.manifest
+	m, whole := in.manifest, in.whole
 	in.mu.Unlock()
-	index := make(map[string]int, len(report)) // of what was delivered
-	for _, was := range report {
-		index[was.Name] = -1
+	if whole == nil {
+		return plan.Quality{}, api.ErrNotYet
 	}
-	for i := range m.Len() {
-		obj, err := m.Objects.At(i)
+	type taken struct {
+		at     int64 // when
+		object int32
+	}
+	var all []taken
+	var order window.Order
+	for was, err := range report {
+		if errors.Is(err, fs.ErrNotExist) {
+			break // no report yet
+		}
 		if err != nil {
 			return plan.Quality{}, err
 		}
-		if name := itemName(in.spec, obj); index[name] < 0 {
-			index[name] = i
+		if order == nil {
+			order = whole.Order(was.Epoch)
 		}
+		if was.Skipped != "" || was.Pos >= order.Len() || order.At(was.Pos) == window.Nobody {
+			continue
+		}
+		all = append(all, taken{was.Leased.UnixNano(), int32(order.At(was.Pos))})
 	}
-	slices.SortStableFunc(report, func(a, b window.Delivery) int { return a.Leased.Compare(b.Leased) })
-	var delivered []int32
-	for _, was := range report {
-		if i, known := index[was.Name]; known && i >= 0 && was.Skipped == "" {
-			delivered = append(delivered, int32(i))
-		}
+	slices.SortStableFunc(all, func(a, b taken) int { return cmp.Compare(a.at, b.at) })
+	delivered := make([]int32, len(all))
+	for i, t := range all {
+		delivered[i] = t.object
 	}
 	return m.Quality(delivered, in.spec.Order.Over), nil
 }

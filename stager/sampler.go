@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -72,7 +73,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
 			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor of the input, and restart the sampler"}
 		},
-		Quality: func(string, []window.Delivery) (plan.Quality, error) { return plan.Quality{}, nil },
+		Quality: func(string, iter.Seq2[window.Delivery, error]) (plan.Quality, error) { return plan.Quality{}, nil },
 		Metrics: promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}), Log: s.cfg.Log,
 	}
 	all := new(servers)

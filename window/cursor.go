@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"slices"
 	"time"
 
@@ -353,23 +354,33 @@ type Delivery struct {
 	Skipped string    `json:"skipped,omitempty"` // the reason, if skipped
 }
 
-// Positions returns an epoch's order for all nodes, as far as it is known. It may take long.
-func (w *Window) Positions(epoch int) (all []Position, err error) {
-	cfg := w.config()
-	order, read := cfg.Order, cfg.Items.Item
-	if w.cfg.More != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		order, read = w.progress.order, w.items.get
-	}
-	for pos, index := range positions(order(epoch)) {
-		item, err := read(index)
-		if err != nil {
-			return nil, err
+// Positions returns an epoch's order for all nodes, as far as it is known. It may take long. An error is
+// the last value.
+func (w *Window) Positions(epoch int) iter.Seq2[Position, error] {
+	return func(yield func(Position, error) bool) {
+		cfg := w.config()
+		order, read := cfg.Order, cfg.Items.Item
+		if w.cfg.More != nil {
+			order, read = w.grown, func(i int) (Item, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.items.get(i)
+			}
 		}
-		all = append(all, position(seq{epoch, pos}, item))
+		for pos, index := range positions(order(epoch)) {
+			item, err := read(index)
+			if !yield(position(seq{epoch, pos}, item), err) || err != nil {
+				return
+			}
+		}
 	}
-	return all, nil
+}
+
+// grown returns the order of an epoch of a growing plan as far as it is known now.
+func (w *Window) grown(epoch int) Order {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.progress.order(epoch)
 }
 
 func position(a seq, item Item) Position { return Position{a.epoch, a.pos, item.Name, item.Size} }

@@ -210,11 +210,24 @@ func planned(b *bench, epoch int) (report []Delivery) {
 
 func (b *bench) report(epoch int) []Delivery {
 	b.t.Helper()
-	report, err := b.Report(epoch)
+	report, err := gather(b.Report(epoch))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return report
+}
+
+func (b *bench) sumOf(epoch int, report []Delivery) *ReportSum {
+	b.t.Helper()
+	sum, err := sumOf(epoch, func(yield func(Delivery, error) bool) {
+		for _, d := range report {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	})
+	b.ok(err)
+	return sum
 }
 
 // The reports of all nodes together equal the plan, byte for byte, for any number of nodes, even if
@@ -240,17 +253,17 @@ func TestReportsMatchPlan(t *testing.T) {
 				if first := b.report(0); !slices.ContainsFunc(first, func(d Delivery) bool { return d.Attempt == 2 }) {
 					t.Errorf("the report does not tell of a second attempt: %+v", first)
 				}
-				if got, want := b.Status().Report, sumOf(2, b.report(2)); *got != *want || got.Shards != len(b.report(2)) {
+				if got, want := b.Status().Report, b.sumOf(2, b.report(2)); *got != *want || got.Shards != len(b.report(2)) {
 					t.Errorf("the status has %+v, want %+v", got, want)
 				}
 			}
 			if got, want := linesOf(t, merged), linesOf(t, planned(all[0], 1)); got != want {
 				t.Errorf("%d nodes: got %s, want %s", n, got, want)
 			}
-			if got, want := sumOf(1, merged).Digest, sumOf(1, planned(all[0], 1)).Digest; got != want {
+			if got, want := all[0].sumOf(1, merged).Digest, all[0].sumOf(1, planned(all[0], 1)).Digest; got != want {
 				t.Errorf("%d nodes: got the digest %s, want %s", n, got, want)
 			}
-			if _, err := all[0].Report(7); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := gather(all[0].Report(7)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("got %v, want fs.ErrNotExist", err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -118,9 +119,20 @@ func (f *fake) next(item int) error {
 // positions returns an epoch's order for all nodes.
 func (b *bench) positions(epoch int) []Position {
 	b.t.Helper()
-	all, err := b.Positions(epoch)
+	all, err := gather(b.Positions(epoch))
 	b.ok(err)
 	return all
+}
+
+// gather returns the values before the first error, and that.
+func gather[T any](values iter.Seq2[T, error]) (all []T, err error) {
+	for v, err := range values {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
 }
 
 // permuted returns a permutation of n items.

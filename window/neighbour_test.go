@@ -48,7 +48,7 @@ func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 					if _, err := b.lease("r"); !isEnd(err, 0) {
 						t.Errorf("got %v, want the end of epoch 0", err)
 					}
-					if _, err := b.Report(0); err != nil {
+					if _, err := gather(b.Report(0)); err != nil {
 						t.Errorf("the report: got %v, want none", err)
 					}
 					if got, err := os.ReadFile(victim); err != nil || string(got) != secret {

@@ -1,17 +1,15 @@
 package window
 
 import (
-	"bufio"
-	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -37,13 +35,14 @@ type reports struct {
 	most  int64         // total bytes of all reports; 0: no limit
 	sizes map[int]int64 // file sizes by epoch
 
-	last *ReportSum // of the last complete epoch; nil before it was asked for
+	last    *ReportSum // of the last complete epoch; nil before it was asked for
+	summing sync.Mutex // held while last is computed, which may take long, without the window's
 }
 
 const reportsDir = disk.Private + "/reports"
 
 // reportLimit is the maximum number of bytes of a report that are read.
-const reportLimit = 4 << 30
+const reportLimit = math.MaxUint32
 
 // openReports creates the directory of the reports. If bounded, the reports take at most an eighth
 // of the window's size.
@@ -137,83 +136,4 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 	if err := w.reports.add(d); err != nil {
 		w.troubleLocked("cannot write the epoch report", err) // the journal is authoritative
 	}
-}
-
-// Report returns how the positions of an epoch were finished, in order. The reports of the last few
-// epochs are retained. A report covers this node's part as it is now: before you change the number
-// of nodes, save the earlier reports with the cursors. Report returns fs.ErrNotExist if there is
-// none.
-func (w *Window) Report(epoch int) ([]Delivery, error) {
-	file, err := disk.OpenFile(w.stage.Root(), w.reports.name(epoch), os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() // opened for reading
-	last := map[int]Delivery{}
-	lines := bufio.NewScanner(io.LimitReader(file, reportLimit))
-	for lines.Scan() {
-		var d Delivery
-		if json.Unmarshal(lines.Bytes(), &d) == nil && d.Part == w.cfg.Part { // a kill may have torn the line
-			last[d.Pos] = d
-		}
-	}
-	// Rewound positions are not finished any more.
-	w.mu.Lock()
-	maps.DeleteFunc(last, func(pos int, _ Delivery) bool {
-		a := seq{epoch, pos}
-		return !w.progress.finished(a)
-	})
-	w.mu.Unlock()
-	if len(last) == 0 && lines.Err() == nil {
-		return nil, fs.ErrNotExist
-	}
-	return slices.SortedFunc(maps.Values(last), func(a, b Delivery) int { return cmp.Compare(a.Pos, b.Pos) }), lines.Err()
-}
-
-// ReportSum summarizes the report of a finished epoch.
-type ReportSum struct {
-	Epoch       int `json:"epoch"`
-	Shards      int `json:"shards"` // delivered
-	Redelivered int `json:"redelivered,omitempty"`
-	Skipped     int `json:"skipped,omitempty"`
-	// Digest covers the Positions of the delivered shards, each as a line of JSON, in order.
-	Digest string `json:"digest"`
-}
-
-func sumOf(epoch int, report []Delivery) *ReportSum {
-	sum, digest := &ReportSum{Epoch: epoch}, sha256.New()
-	lines := json.NewEncoder(digest)
-	lines.SetEscapeHTML(false) // as other programs do
-	for _, d := range report {
-		switch {
-		case d.Skipped != "":
-			sum.Skipped++
-			continue
-		case d.Attempt > 1:
-			sum.Redelivered++
-		}
-		sum.Shards++
-		_ = lines.Encode(d.Position) // cannot fail: numbers and a string
-	}
-	sum.Digest = fmt.Sprintf("sha256:%x", digest.Sum(nil))
-	return sum
-}
-
-// lastReport returns the summary of the epoch before the current one. It reads the report once.
-func (w *Window) lastReport() *ReportSum {
-	w.mu.Lock()
-	epoch, sum := w.progress.low.epoch-1, w.reports.last
-	w.mu.Unlock()
-	if epoch < 0 || sum != nil && sum.Epoch == epoch {
-		return sum
-	}
-	report, err := w.Report(epoch)
-	if err != nil {
-		return nil
-	}
-	sum = sumOf(epoch, report)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.reports.last = sum
-	return sum
 }

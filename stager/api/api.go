@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -34,7 +35,7 @@ type API struct {
 	Uploader func(output string) (*checkpoint.Uploader, error)
 	Snapshot func() Snapshot
 	// Quality measures how well mixed the reported deliveries were.
-	Quality func(input string, report []window.Delivery) (plan.Quality, error)
+	Quality func(input string, report iter.Seq2[window.Delivery, error]) (plan.Quality, error)
 	// Rewind makes an input continue from cursors, and returns its new cursor.
 	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
 	// Drain starts the drain: outputs are saved within the deadline.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/http"
 	"time"
 
@@ -124,12 +125,9 @@ func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
 // positions sends an epoch's order for all nodes, one JSON line for each position.
 func (a *API) positions(w http.ResponseWriter, r *http.Request) {
 	if win, epoch, ok := a.windowAndEpoch(w, r); ok && a.listed(w, r, win, 0) {
-		all, err := win.Positions(epoch)
-		if err != nil {
+		if err := lines(w, win.Positions(epoch)); err != nil {
 			fail(w, http.StatusInternalServerError, err)
-			return
 		}
-		lines(w, all)
 	}
 }
 
@@ -139,14 +137,11 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	report, err := win.Report(epoch)
-	switch {
+	switch err := lines(w, win.Report(epoch)); {
 	case errors.Is(err, fs.ErrNotExist):
 		fail(w, http.StatusNotFound, fmt.Errorf("input %s has no report of epoch %d: no shard of it is acknowledged, or the epoch is too old, or the input's release mode has no acknowledgements", r.PathValue("input"), epoch))
 	case err != nil:
 		fail(w, http.StatusInternalServerError, err)
-	default:
-		lines(w, report)
 	}
 }
 
@@ -156,13 +151,8 @@ func (a *API) quality(w http.ResponseWriter, r *http.Request) {
 	if !ok || !a.listed(w, r, win, 0) {
 		return
 	}
-	report, err := win.Report(epoch)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no report yet
-		fail(w, http.StatusInternalServerError, err)
-		return
-	}
 	name := r.PathValue("input")
-	q, err := a.Quality(name, report)
+	q, err := a.Quality(name, win.Report(epoch))
 	if err != nil {
 		failLookup(w, "input", name, err)
 		return
@@ -186,12 +176,24 @@ func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *windo
 	return win, *said, true
 }
 
-func lines[T any](w http.ResponseWriter, values []T) {
-	w.Header().Set("Content-Type", "application/jsonl")
-	out := json.NewEncoder(w)
-	for _, v := range values {
-		if out.Encode(v) != nil {
-			return // the client is gone
+// lines sends one JSON line for each value. It returns an error that comes before the first, and sends
+// nothing then; another one ends the response in a way that the client notices.
+func lines[T any](w http.ResponseWriter, values iter.Seq2[T, error]) error {
+	out, sent := json.NewEncoder(w), false
+	for v, err := range values {
+		switch {
+		case err == nil:
+			if !sent {
+				w.Header().Set("Content-Type", "application/jsonl")
+			}
+			if sent = true; out.Encode(v) != nil {
+				return nil // the client is gone
+			}
+		case sent:
+			panic(http.ErrAbortHandler)
+		default:
+			return err
 		}
 	}
+	return nil
 }
