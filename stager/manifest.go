@@ -254,14 +254,16 @@ func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.
 
 // order returns the order of all nodes for the window, which selects the node's positions itself.
 func (p *parts) order(epoch int) window.Order {
-	if p.spec.Listed() && !p.spec.Equal() {
+	switch {
+	case p.spec.Equal():
+	case p.spec.Listed():
 		return window.Sequence(p.m.Len())
+	case p.spec.By == plan.Weighted: // some objects come more than once
+		return window.Indexes(p.whole(epoch))
+	default:
+		return window.Permuted(p.m.Len(), func() []int32 { return p.whole(epoch) })
 	}
-	order := p.whole(epoch)
-	if !p.spec.Equal() {
-		return window.Indexes(order)
-	}
-	part := p.m.Equalize(order, p.node, p.spec.Equalize)
+	part := p.m.Equalize(p.whole(epoch), p.node, p.spec.Equalize)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, reported := p.ending[epoch]; !reported {

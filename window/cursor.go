@@ -199,7 +199,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	own := Cursor{Manifest: cfg.Manifest, Part: cfg.Part, Epoch: -1, Finished: map[int][]Span{}}
 	last := 0
 	used := map[int]bool{}
-	for pos := range positions(w.own(cfg.Order(0))) {
+	for pos := range positions(w.ownPositions(cfg.Order(0))) {
 		used[whose(pos)] = true
 	}
 	for i, c := range cursors {
@@ -220,7 +220,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart, so they were not taken at the same time", last-own.Epoch)}
 	}
 	for epoch := own.Epoch; epoch <= last && !w.progress.over(epoch); epoch++ {
-		order := w.own(cfg.Order(epoch))
+		order := w.ownPositions(cfg.Order(epoch))
 		if finished := spansOf(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) }); len(finished) > 0 {
 			own.Finished[epoch] = finished
 		}

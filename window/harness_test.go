@@ -136,11 +136,13 @@ func gather[T any](values iter.Seq2[T, error]) (all []T, err error) {
 }
 
 // permuted returns a permutation of n items.
-func permuted(seed uint64, epoch, n int) (order Indexes) {
-	for _, item := range rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n) {
-		order = append(order, int32(item))
-	}
-	return order
+func permuted(seed uint64, epoch, n int) Order {
+	return Permuted(n, func() (order []int32) {
+		for _, item := range rand.New(rand.NewPCG(seed, uint64(epoch))).Perm(n) {
+			order = append(order, int32(item))
+		}
+		return order
+	})
 }
 
 // listOf returns the items of a configuration of a test.

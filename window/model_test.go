@@ -63,14 +63,16 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		Groups: rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
 		Reuse:  rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
 		Order: func(epoch int) Order {
-			order := make(Indexes, len(list))
-			for i := range order {
-				order[i] = int32((i*7 + epoch) % len(list))
-				if len(list)%7 == 0 {
-					order[i] = int32(i)
+			return Permuted(len(list), func() []int32 {
+				order := make([]int32, len(list))
+				for i := range order {
+					order[i] = int32((i*7 + epoch) % len(list))
+					if len(list)%7 == 0 {
+						order[i] = int32(i)
+					}
 				}
-			}
-			return order
+				return order
+			})
 		},
 	})
 	if err := os.WriteFile(b.at("ready", "README"), []byte("not ours"), 0o644); err != nil {

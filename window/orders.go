@@ -3,6 +3,8 @@ package window
 import (
 	"fmt"
 	"iter"
+	"runtime/debug"
+	"sync"
 )
 
 // Order is the order of an epoch: which item is at each position. It does not change.
@@ -29,6 +31,44 @@ func (x Indexes) Len() int { return len(x) }
 
 // At implements Order.
 func (x Indexes) At(pos int) int { return int(x[pos]) }
+
+// Permuted returns an order of n positions that all have an item. compute is called once, when one of
+// these is needed; from then on the order takes four bytes for each position.
+func Permuted(n int, compute func() []int32) Order {
+	return &permutation{n: n, order: sync.OnceValue(func() []int32 {
+		if n >= manyPositions {
+			debug.FreeOSMemory() // what the order of an earlier epoch took, before another one is allocated
+		}
+		return compute()
+	})}
+}
+
+// manyPositions are as many as take more memory than the collector leaves uncollected anyway.
+const manyPositions = 1 << 20
+
+type permutation struct {
+	n     int
+	order func() []int32
+}
+
+func (p *permutation) Len() int { return p.n }
+
+func (p *permutation) At(pos int) int { return int(p.order()[pos]) }
+
+// rest is an order whose first positions are finished, so that their items are not known any more.
+type rest struct {
+	n, from int
+	order   []int32 // from that position on
+}
+
+func (r rest) Len() int { return r.n }
+
+func (r rest) At(pos int) int {
+	if pos < r.from {
+		return 0 // it has one
+	}
+	return int(r.order[pos-r.from])
+}
 
 // owned is an order without the positions of other nodes.
 type owned struct {
@@ -57,7 +97,13 @@ func positions(o Order) iter.Seq2[int, int] {
 
 // loadOrder computes an epoch's order, which may take long.
 func (w *Window) loadOrder(epoch int) {
+	w.mu.Lock()
+	w.progress.forgetItems(w.progress.low.epoch, w.progress.low.pos)
+	w.mu.Unlock()
 	order := w.config().Order(epoch)
+	if p, ok := order.(*permutation); ok {
+		p.order() // now, without the lock
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls.ordering = false
@@ -86,6 +132,14 @@ const (
 
 // own returns an order of all nodes with others at the positions of other nodes.
 func (w *Window) own(order Order) Order { return owned{order, w.cfg.Owns} }
+
+// ownPositions is own for a caller who asks which positions are this node's, not for their items.
+func (w *Window) ownPositions(order Order) Order {
+	if p, ok := order.(*permutation); ok {
+		order = Sequence(p.n)
+	}
+	return w.own(order)
+}
 
 // checkOrder checks an order of Config.Order.
 func (w *Window) checkOrder(epoch int, order Order) error {

@@ -1,11 +1,67 @@
 package window
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/stager-dev/stager/window/disk"
 )
+
+// A window with the items of one epoch in memory goes from epoch to epoch, back by a cursor, and on, and
+// delivers what one delivers that keeps all.
+func TestForgottenItemsAreNotNeeded(t *testing.T) {
+	const n = 10
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(n, 10), Size: 40, Epochs: 3, Order: func(epoch int) Order { return permuted(1, epoch, n) }})
+		b.idle()
+		next := func() Lease {
+			t.Helper()
+			b.idle()
+			l := b.must(b.lease("r"))
+			if item := permuted(1, l.Epoch, n).At(l.Pos); l.Name != listOf(b.cfg)[item].Name {
+				t.Errorf("position %d of epoch %d is %s, want %s", l.Pos, l.Epoch, l.Name, listOf(b.cfg)[item].Name)
+			}
+			return l
+		}
+		for range n - 2 {
+			b.ok(b.Ack(next().ID))
+		}
+		early, late := next(), next()
+		b.idle()
+		if got := b.progress.orders[0].Order.(owned).Order; !b.progress.known(1) || got.(rest).from < n/2 {
+			t.Fatalf("got %+v, want the rest of epoch 0, and epoch 1", got)
+		}
+		at := b.Cursor()
+		b.ok(b.Return(early.ID))
+		b.ok(b.Ack(next().ID)) // the same again
+		b.ok(b.Ack(late.ID))
+		if got := b.Cursor(); got.Epoch != 1 {
+			t.Errorf("got %+v, want epoch 1", got)
+		}
+		if _, err := b.lease("r"); !isEnd(err, 0) {
+			t.Errorf("got %v, want the end of epoch 0", err)
+		}
+		if got := b.readAll(1); got != n {
+			t.Errorf("%d positions of epoch 1 were delivered, want %d", got, n)
+		}
+		b.idle()
+		before := b.Cursor()
+		b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
+		b.ok(b.Close())
+		if got := b.Cursor(); !reflect.DeepEqual(got, before) {
+			t.Errorf("the closed window has the cursor %+v, want %+v", got, before)
+		}
+		b.open()
+		b.idle()
+		for range 2 {
+			b.ok(b.Ack(next().ID))
+		}
+		if got := b.Cursor(); got.Epoch != 1 || len(got.Finished) > 0 {
+			t.Errorf("got %+v, want the beginning of epoch 1", got)
+		}
+	})
+}
 
 // The order of the next epoch takes four bytes for each item of the plan, for hours in which nothing
 // needs it: 40 MB for ten million items.

@@ -78,6 +78,20 @@ func (p *progress) ordered(epoch int, order Order) {
 	p.orders[epoch] = o
 }
 
+// forgetItems forgets the items of an epoch's positions before one, if they take memory.
+func (p *progress) forgetItems(epoch, before int) {
+	order := p.orders[epoch]
+	if order == nil || before < order.Len()/2 { // what is left would be copied for little
+		return
+	}
+	if own, ok := order.Order.(owned); ok {
+		if all, ok := own.Order.(*permutation); ok {
+			own.Order = rest{all.n, before, slices.Clone(all.order()[before:])}
+			order.Order = own
+		}
+	}
+}
+
 // grow appends an item to a known order.
 func (p *progress) grow(epoch, item int) {
 	o := p.orders[epoch]

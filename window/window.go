@@ -137,6 +137,9 @@ func (w *Window) Close() error {
 	}
 	w.life.closed = true
 	w.endLocked(ErrClosed)
+	for epoch, order := range w.progress.orders {
+		w.progress.forgetItems(epoch, order.Len()) // others may hold a window while the one in its place is opened
+	}
 	return errors.Join(w.journal.close(), w.reports.close(), w.stage.close())
 }
 
