@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -106,7 +107,7 @@ func (r *record) load() error {
 	}
 	defer file.Close() // opened for reading
 	if info, err := file.Stat(); err == nil {
-		r.marks = make([]mark, 0, min(info.Size()/100, 1<<20)) // limited, as the file may be sparse
+		r.marks = make([]mark, 0, allocated(info)/shortLine)
 	}
 	var source, boot string
 	unsynced, open := 0, false // the first mark that is not synced, and whether a run is not synced
@@ -120,6 +121,11 @@ func (r *record) load() error {
 	}
 	err = eachLine(file, func(raw []byte, whole bool) error {
 		r.torn = !whole
+		if l, ok := plainLine(raw); ok {
+			r.marks = append(r.marks, r.markOf(source, l))
+			r.lines++
+			return nil
+		}
 		var l line
 		if json.Unmarshal(raw, &l) != nil {
 			return nil
@@ -129,7 +135,7 @@ func (r *record) load() error {
 			lose()
 			source, boot, open = l.Source, l.Boot, true
 		case l.Path != "":
-			m := mark{r.hash(source, l.Path), r.fileHash(l.Size, l.MTime, l.Inode), r.hash("version", l.Version), r.changedHash(l.Changed), uint32(r.lines)}
+			m := r.markOf(source, fileLine{[]byte(l.Path), []byte(l.Version), l.Size, l.MTime, l.Changed, l.Inode})
 			if l.Unpacked != nil {
 				m.file, m.version = r.fileHash(dirSize, l.MTime, 0), r.hash("archive", l.archive())
 				m.changed = r.changedHash(int64(l.Inode))
@@ -151,6 +157,22 @@ func (r *record) load() error {
 	})
 	r.marks = current(r.marks)
 	return err
+}
+
+// markOf returns the compact form of the next line about a file.
+func (r *record) markOf(source string, l fileLine) mark {
+	return mark{r.hashBytes(source, l.path), r.fileHash(l.size, l.mtime, l.inode), r.hashBytes("version", l.version), r.changedHash(l.changed), uint32(r.lines)}
+}
+
+// shortLine is the length of a short line about a file.
+const shortLine = 128
+
+// allocated returns how many bytes of the disk a file takes: others may have made it sparse.
+func allocated(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(info.Size(), st.Blocks*512)
+	}
+	return 0
 }
 
 // current keeps the latest line for each path. If that is lost, it also keeps the latest valid one:
@@ -203,12 +225,22 @@ func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 }
 
 func (r *record) hash(space, s string) uint64 {
-	var h maphash.Hash
+	h := r.hashIn(space)
+	_, _ = h.WriteString(s) // never fails
+	return max(h.Sum64(), 1)
+}
+
+func (r *record) hashBytes(space string, b []byte) uint64 {
+	h := r.hashIn(space)
+	_, _ = h.Write(b) // never fails
+	return max(h.Sum64(), 1)
+}
+
+func (r *record) hashIn(space string) (h maphash.Hash) {
 	h.SetSeed(r.seed)
 	_, _ = h.WriteString(space) // never fails
 	_ = h.WriteByte(0)          // never fails
-	_, _ = h.WriteString(s)     // never fails
-	return max(h.Sum64(), 1)
+	return h
 }
 
 // fileHash returns the hash of a file; ino is 0 if unknown.

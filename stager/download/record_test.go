@@ -1,12 +1,16 @@
 package download
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/window/disk"
@@ -170,6 +174,49 @@ func TestRecordStaysSmall(t *testing.T) {
 	if n := strings.Count(string(after), "path"); err != nil || n != 2 {
 		t.Errorf("%d lines about files are left (%v), want 2", n, err)
 	}
+}
+
+// Lines as add writes them are plain, whatever is in them, unless json escapes it.
+func TestPlainLinesAreThoseOfRecords(t *testing.T) {
+	number := rapid.Int64Range(0, math.MaxInt64)
+	rapid.Check(t, func(t *rapid.T) {
+		l := line{
+			Path: rapid.StringMatching(`[a-zA-Z0-9 !#-%'-;=?@^_{|}~\[\]]{1,40}`).Draw(t, "path"), Version: rapid.StringMatching(`[a-zA-Z0-9-]{0,40}`).Draw(t, "version"),
+			Size: number.Draw(t, "size"), MTime: number.Draw(t, "mtime"), Inode: uint64(number.Draw(t, "ino")), Changed: number.Draw(t, "ctime"),
+		}
+		raw, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := plainLine(raw); !ok || !got.is(l) {
+			t.Errorf("%s: got %+v %v, want %+v", raw, got, ok, l)
+		}
+	})
+}
+
+// is reports whether the line is that of l.
+func (f fileLine) is(l line) bool {
+	return string(f.path) == l.Path && string(f.version) == l.Version && f.size == l.Size && f.mtime == l.MTime && f.inode == l.Inode && f.changed == l.Changed
+}
+
+// A plain line is what json decodes, and a line about a file.
+func FuzzPlainLine(f *testing.F) {
+	for _, text := range []string{
+		`{"path":"k","size":5,"mtime":1,"version":"v","ino":7,"ctime":8}`, `{"path":"k"}`, `{"path":"k","size":-1}`, `{"path":"k","size":-}`, `{"path":"k","size":01}`, `{"path":"","size":1}`,
+		`{"path":"\u0041"}`, `{"path":"é"}`, `{"path":"k","size":1,"size":2}`, `{"path":"k","ino":-1}`, `{"path":"k","size":9223372036854775808}`, `{"path":"k","size":-0}`, `{"path":"k"} `, `{"path":"k","unpacked":{}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, ok := plainLine(text)
+		if !ok {
+			return
+		}
+		var want line
+		if err := json.Unmarshal(text, &want); err != nil || !got.is(want) || want.Source != "" || want.Synced || want.Unpacked != nil {
+			t.Errorf("%q: got %+v, want %+v (%v)", text, got, want, err)
+		}
+	})
 }
 
 func FuzzRecord(f *testing.F) {
