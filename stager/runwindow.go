@@ -57,7 +57,7 @@ func (d *Daemon) runListed(ctx context.Context, in *input, stores []*backends.St
 	if err == nil {
 		w, err = window.New(cfg)
 	}
-	if err != nil || w.Status().Epoch >= cfg.Epochs {
+	if err != nil || w.Epoch() >= cfg.Epochs {
 		// It failed, perhaps because of objects that are no more, or all is delivered.
 		d.log.Info("listing the source again", "input", in.spec.Name, "error", err)
 		if w != nil {

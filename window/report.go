@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -35,8 +34,8 @@ type reports struct {
 	most  int64         // total bytes of all reports; 0: no limit
 	sizes map[int]int64 // file sizes by epoch
 
-	last    *ReportSum // of the last complete epoch; nil before it was asked for
-	summing sync.Mutex // held while last is computed, which may take long, without the window's
+	last    *ReportSum    // of the last complete epoch; nil before it was asked for
+	summing chan struct{} // closed once last is computed; nil while it is not being computed
 }
 
 const reportsDir = disk.Private + "/reports"

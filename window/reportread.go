@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -204,22 +205,51 @@ func sumOf(epoch int, report iter.Seq2[Delivery, error]) (*ReportSum, error) {
 	return sum, nil
 }
 
-// lastReport returns the summary of the epoch before the current one. It reads the report once.
+// reportPatience is how long a status waits for the summary of a report: that of a million shards takes
+// seconds, and those who ask whether a window is ready do not wait that long.
+const reportPatience = 200 * time.Millisecond
+
+// lastReport returns the summary of the epoch before the current one, or nil while it is not known yet.
+// The report is read once.
 func (w *Window) lastReport() *ReportSum {
-	w.reports.summing.Lock()
-	defer w.reports.summing.Unlock()
 	w.mu.Lock()
-	epoch, sum := w.progress.low.epoch-1, w.reports.last
+	sum, wanted := w.lastReportLocked()
+	if wanted && w.reports.summing == nil {
+		w.reports.summing = make(chan struct{})
+		go w.summarize(w.progress.low.epoch - 1)
+	}
+	done := w.reports.summing
 	w.mu.Unlock()
-	if epoch < 0 || sum != nil && sum.Epoch == epoch {
+	if !wanted {
 		return sum
 	}
-	sum, err := sumOf(epoch, w.Report(epoch))
-	if err != nil {
-		return nil
+	select {
+	case <-done:
+	case <-time.After(reportPatience):
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reports.last = sum
+	sum, _ = w.lastReportLocked()
 	return sum
+}
+
+// lastReportLocked returns the summary of the epoch before the current one, nil if there is none, and
+// whether it is still to be computed.
+func (w *Window) lastReportLocked() (sum *ReportSum, wanted bool) {
+	epoch := w.progress.low.epoch - 1
+	if last := w.reports.last; last != nil && last.Epoch == epoch {
+		return last, false
+	}
+	return nil, epoch >= 0
+}
+
+func (w *Window) summarize(epoch int) {
+	sum, err := sumOf(epoch, w.Report(epoch))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.reports.last = sum
+	}
+	close(w.reports.summing)
+	w.reports.summing = nil
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -69,6 +70,26 @@ func TestReportHasTheLastLineOfEachPosition(t *testing.T) {
 		for i, pos := range slices.Sorted(maps.Keys(want)) {
 			if got[i] != want[pos] {
 				rt.Fatalf("got %+v, want %+v", got[i], want[pos])
+			}
+		}
+	})
+}
+
+// Who asked whether a window was ready waited until the report of the last epoch was read.
+func TestStatusDoesNotWaitForALongReport(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := withReport(t, 10, `{"epoch":0,"pos":3,"name":"shard","bytes":10,"part":"0/2","attempt":1}`+"\n")
+		reading := make(chan struct{})
+		b.reports.summing = reading
+		began := time.Now()
+		if s := b.Status(); s.Report != nil || time.Since(began) != reportPatience {
+			t.Errorf("got the report %+v after %v, want none after %v", s.Report, time.Since(began), reportPatience)
+		}
+		b.reports.summing = nil
+		began = time.Now()
+		for range 2 {
+			if s := b.Status(); s.Report == nil || s.Report.Shards != 1 || time.Since(began) != 0 {
+				t.Errorf("got the report %+v after %v, want one of a shard at once", s.Report, time.Since(began))
 			}
 		}
 	})

@@ -31,7 +31,7 @@ type Status struct {
 	Redelivered  int64 `json:"redelivered"`
 	Reused       int64 `json:"reused,omitempty"` // retained for the next epoch
 
-	Report *ReportSum `json:"report,omitempty"` // of the epoch before the current one
+	Report *ReportSum `json:"report,omitempty"` // of the epoch before the current one, once it is known
 
 	Quarantined []BadItem      `json:"quarantined,omitempty"`
 	Skipped     []BadItem      `json:"skipped,omitempty"`

@@ -151,6 +151,13 @@ func (w *Window) Ready() bool {
 	return w.life.ready
 }
 
+// Epoch returns the current epoch, counted from 0.
+func (w *Window) Epoch() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.progress.low.epoch
+}
+
 // Epochs returns the number of epochs; 0 means unlimited.
 func (w *Window) Epochs() int { return w.cfg.Epochs }
 

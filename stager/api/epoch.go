@@ -171,7 +171,7 @@ func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *windo
 		return nil, 0, false
 	}
 	if said == nil {
-		return win, win.Status().Epoch, true
+		return win, win.Epoch(), true
 	}
 	return win, *said, true
 }

@@ -134,7 +134,7 @@ func New(cfg Config) (*Sampler, error) {
 			}
 		}
 	}
-	if s.win.Status().Epoch > s.epoch && s.epoch >= 0 {
+	if s.win.Epoch() > s.epoch && s.epoch >= 0 {
 		for i := range s.files {
 			s.advance(s.epoch, s.from+i)
 		}
