@@ -113,8 +113,12 @@ func (r *pageReader) line(at int64) ([]byte, error) {
 // reportLine is where a report has the line of a position.
 type reportLine struct{ pos, at uint32 }
 
-// longestReport is the length of the longest line of a report that counts: names are bounded.
-const longestReport = 64 << 10
+const (
+	// longestReport is the length of the longest line of a report that counts: names are bounded.
+	longestReport = 64 << 10
+	// shortestReport is the length of the shortest, that of an empty Delivery.
+	shortestReport = len(`{"epoch":0,"pos":0,"name":"","bytes":0,"attempt":0,"acked":"0001-01-01T00:00:00Z"}`)
+)
 
 // reportLines returns the last line of each position of a part, by position. A kill may have torn some.
 func reportLines(file *os.File, part string) (lines []reportLine, err error) {
@@ -159,14 +163,15 @@ func positionIn(line []byte, part string) (pos uint32, ok bool) {
 	return uint32(n), ok && err == nil
 }
 
-// countLines returns the number of lines that are read of a report.
+// countLines returns how many lines of a report count at most: another process may have written it.
 func countLines(file *os.File) (n int, err error) {
 	whole, page := io.NewSectionReader(file, 0, reportLimit), make([]byte, longestReport)
-	for {
+	for size := 0; ; {
 		read, err := whole.Read(page)
 		n += bytes.Count(page[:read], []byte("\n"))
+		size += read
 		if errors.Is(err, io.EOF) {
-			return n, nil
+			return min(n, size/shortestReport), nil
 		}
 		if err != nil {
 			return 0, err

@@ -95,6 +95,21 @@ func TestStatusDoesNotWaitForALongReport(t *testing.T) {
 	})
 }
 
+// Another process in the volume may fill the report with lines that are none.
+func TestReportOfEmptyLinesTakesNoMemory(t *testing.T) {
+	const n = 8 << 20
+	b := withReport(t, 10, strings.Repeat("\n", n))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := gather(b.Report(0)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want fs.ErrNotExist", err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > n/2 {
+		t.Errorf("%d empty lines take %d bytes", n, took)
+	}
+}
+
 // The summary of an epoch of a million shards, which a status asks for, took 500 bytes a shard.
 func TestReportIsNotInMemory(t *testing.T) {
 	const n = 64_000
