@@ -155,7 +155,9 @@ func (r *record) load() error {
 	slices.SortFunc(r.marks, func(a, b mark) int {
 		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(b.line, a.line))
 	})
-	r.marks = current(r.marks)
+	if r.marks = current(r.marks); len(r.marks) < cap(r.marks)/2 { // others may have written what is no line
+		r.marks = slices.Clone(r.marks)
+	}
 	return err
 }
 

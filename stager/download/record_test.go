@@ -146,6 +146,23 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
+// Memory is taken for lines, not for what another process fills the record with.
+func TestRecordOfJunkTakesNoMemory(t *testing.T) {
+	dir := t.TempDir()
+	f := directory(t, dir)
+	text := "{\"source\":\"s\",\"boot\":\"b\"}\n{\"path\":\"k\",\"size\":7,\"mtime\":7}\n" + strings.Repeat("junk\n", 1<<20)
+	if err := os.WriteFile(filepath.Join(dir, recordName), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRecord(f, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.marks) != 1 || cap(r.marks) > 100 {
+		t.Errorf("got %d lines in room for %d, want 1", len(r.marks), cap(r.marks))
+	}
+}
+
 func TestRecordStaysSmall(t *testing.T) {
 	dir := t.TempDir()
 	f := directory(t, dir)
