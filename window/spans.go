@@ -3,7 +3,6 @@ package window
 import (
 	"cmp"
 	"slices"
-	"sort"
 )
 
 // spans is a set of positions of an epoch: ascending ranges with gaps between them. It takes memory for
@@ -41,7 +40,8 @@ func (s spans) add(first, last int) spans {
 func (s spans) without(positions []int) (rest spans) {
 	for _, span := range s {
 		first := span[0]
-		for i := sort.SearchInts(positions, first); i < len(positions) && positions[i] <= span[1]; i++ {
+		i, _ := slices.BinarySearch(positions, first)
+		for ; i < len(positions) && positions[i] <= span[1]; i++ {
 			if first < positions[i] {
 				rest = append(rest, Span{first, positions[i] - 1})
 			}
