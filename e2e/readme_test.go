@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // readmeBlock is a block of the README: how it begins, and what runs it as it is printed.
@@ -326,12 +327,10 @@ func (r *readme) sidecar(block string) {
 	if probe == nil {
 		r.t.Fatalf("the block has no probe:\n%s", block)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Free("127.0.0.1")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	address := listener.Addr().String()
-	listener.Close()
 	i := slices.Index(args, ":9090")
 	if i < 0 {
 		r.t.Fatalf("got %q, want :9090 among them", args)

@@ -5,6 +5,10 @@
 // everybody who connects, too: while its server is down, somebody's connection may get
 // it, and the server does not start again. Those below that range go to who asks for
 // them by number alone.
+//
+// The tests of several packages run at the same time, each in a process. So a port is
+// reserved for the process that it is given to, until that ends: another one could get
+// it while its server starts, or is down.
 package ports
 
 import (
@@ -21,38 +25,52 @@ import (
 // least leaves those below to what machines run.
 const least = 10_000
 
-// given are those that this process had, so that none is had twice.
-var given struct {
+// reserved are the reservations of this process.
+var reserved struct {
 	sync.Mutex
-	ports map[int]bool
+	ports []net.Listener
 }
 
 // Free is an address of a host of this machine, host:port, at which nobody listens and
-// nobody will unless he asks for this very port. Where the kernel gives all ports to who
-// connects, it is one of those.
+// nobody will unless he asks for this very port without Free. Where the kernel gives all
+// ports to who connects, it is one of those, which are not reserved.
 func Free(host string) (string, error) {
-	given.Lock()
-	defer given.Unlock()
-	if given.ports == nil {
-		given.ports = make(map[int]bool)
-	}
 	end := forConnections()
 	for range 10 * max(0, end-least) {
 		port := least + rand.IntN(end-least)
-		if given.ports[port] {
-			continue
+		reservation, err := reserve(port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue // by this process or another one
+		}
+		if err != nil {
+			return "", err
 		}
 		address, err := listen(host, port)
+		if err != nil {
+			err = errors.Join(err, reservation.Close())
+		}
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
-		given.ports[port] = true
-		return address, err
+		if err != nil {
+			return "", err
+		}
+		reserved.Lock()
+		defer reserved.Unlock()
+		reserved.ports = append(reserved.ports, reservation)
+		return address, nil
 	}
 	return listen(host, 0)
 }
 
-// listen tries a port, 0 for any, and tells which it was.
+// reserve makes others that reserve a port get EADDRINUSE until the reservation is
+// closed or the process ends. It is a Unix socket of an abstract name: those are of
+// the same network namespace as ports, leave no file, and no child inherits it.
+func reserve(port int) (net.Listener, error) {
+	return net.Listen("unix", "@stager-test-port-"+strconv.Itoa(port)) //nolint:noctx // it does not block
+}
+
+// listen tries a port, 0 for any, and returns its address.
 func listen(host string, port int) (string, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))) //nolint:noctx // it does not block
 	if err != nil {
