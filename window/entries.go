@@ -3,46 +3,57 @@ package window
 import "slices"
 
 // entries are the positions that take space, and the files of earlier plans that do. An entry is
-// active, by its position, until the position is finished or is to be fetched again; it is found by
-// its file's name and inode until the file is removed. The window's mutex guards it.
+// active, by its position, until the position is finished or is to be fetched again. Its file, if
+// it is published, is left until it is removed. The window's mutex guards it.
 type entries struct {
 	active map[seq]*entry    // unfinished positions
-	files  map[string]*entry // by file name
-	inodes map[uint64]*entry // published entries, by inode
+	left   map[string]*entry // by file name
 }
 
 func newEntries() entries {
-	return entries{active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{}}
+	return entries{active: map[seq]*entry{}, left: map[string]*entry{}}
 }
 
-// found adds a recovered entry. Files of earlier plans do not replace those of this one.
+// found adds a recovered entry.
 func (s *entries) found(e *entry) {
-	if e.item != orphan {
-		s.active[e.seq] = e
+	if e.item == orphan {
+		s.left[e.name] = e
+		return
 	}
-	if s.files[e.name] == nil || e.item != orphan {
-		s.files[e.name] = e
-	}
-	if e.ino != 0 {
-		s.inodes[e.ino] = e
-	}
+	s.active[e.seq] = e
 }
 
 // forget removes an entry from the positions; its file may still take space.
 func (s *entries) forget(e *entry) {
-	if s.active[e.seq] == e {
-		delete(s.active, e.seq)
+	if s.active[e.seq] != e {
+		return
+	}
+	delete(s.active, e.seq)
+	if e.published {
+		s.left[e.name] = e
 	}
 }
 
-// gone deletes all references to a removed file.
+// restore undoes forget.
+func (s *entries) restore(e *entry) {
+	s.gone(e)
+	s.active[e.seq] = e
+}
+
+// gone forgets a removed file.
 func (s *entries) gone(e *entry) {
-	if s.files[e.name] == e {
-		delete(s.files, e.name)
+	if s.left[e.name] == e {
+		delete(s.left, e.name)
 	}
-	if s.inodes[e.ino] == e {
-		delete(s.inodes, e.ino)
+}
+
+// named returns the entry whose file has, or had, a name in ready/; nil if there is none.
+func (s *entries) named(file string) *entry {
+	a, _, _ := parseName(file)
+	if e := s.active[a]; e != nil && e.name == file && (e.published || e.showing) {
+		return e
 	}
+	return s.left[file]
 }
 
 // has reports whether a position is active.

@@ -7,28 +7,45 @@ import (
 
 func TestEntriesAreFoundUntilTheirFileIsGone(t *testing.T) {
 	s := newEntries()
-	e := &entry{seq: seq{0, 3}, name: "a", ino: 7, state: Leased}
+	a := seq{0, 3}
+	name := a.fileName("a")
+	e := &entry{seq: a, name: name, state: Leased, published: true}
 	s.found(e)
-	if !s.has(e.seq) || !s.leased(e.seq) || s.files["a"] != e || s.inodes[7] != e {
+	if !s.has(a) || !s.leased(a) || s.named(name) != e {
 		t.Error("an entry that was found is missing")
 	}
-	old := &entry{item: orphan, seq: seq{0, 3}, name: "a", ino: 8}
+	old := &entry{item: orphan, name: name, published: true}
 	s.found(old)
-	if s.active[e.seq] != e || s.files["a"] != e || s.inodes[8] != old {
+	if s.active[a] != e || s.named(name) != e {
 		t.Error("a file of an earlier plan replaced an entry of this one")
 	}
 	s.forget(old)
 	s.gone(old)
-	if s.active[e.seq] != e || s.files["a"] != e || s.inodes[8] != nil {
+	if s.active[a] != e || s.named(name) != e {
 		t.Error("removing a file of an earlier plan removed an entry of this one")
 	}
 	s.forget(e)
-	if s.has(e.seq) || s.files["a"] != e {
+	if s.has(a) || s.named(name) != e {
 		t.Error("a forgotten entry is active, or its file is not found")
 	}
+	s.restore(e)
+	if s.active[a] != e || len(s.left) > 0 {
+		t.Error("an entry was not restored")
+	}
+	s.forget(e)
+	again := &entry{seq: a, name: name, state: Reserved}
+	s.active[a] = again
+	if s.named(name) != e {
+		t.Error("the file in ready/ is not that of the entry that is to be removed, while its position is fetched again")
+	}
+	again.showing = true
+	if s.named(name) != again {
+		t.Error("an entry that is being published is not found")
+	}
 	s.gone(e)
-	if len(s.files)+len(s.inodes) > 0 {
-		t.Error("a removed file is still found")
+	s.forget(again)
+	if len(s.left)+len(s.active) > 0 {
+		t.Error("a removed file, or an entry that never had one, is still found")
 	}
 }
 

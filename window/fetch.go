@@ -164,7 +164,7 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 	f := e.fetching
 	f.in = nil
 	if err == nil {
-		e.fetched(now, digest)
+		e.fetched(digest)
 		w.diskPause.fetched()
 		w.moveLocked(e, Ready, "fetched")
 		w.verifiedLocked(e)
@@ -207,7 +207,6 @@ func (w *Window) fetchedResultLocked(now time.Time, e *entry, digest string, err
 
 // verifiedLocked adds a verified file in whole/.
 func (w *Window) verifiedLocked(e *entry) {
-	w.entries.files[e.name] = e
 	w.landLocked(e)
 	verified := w.stagedLocked(e)
 	if err := w.journal.add("sum", e.seq, verified.digest, verified.mark.Inode, verified.mark.Time); err != nil {
@@ -225,7 +224,7 @@ func (w *Window) stagedLocked(e *entry) staged {
 
 // requeueLocked schedules another attempt.
 func (w *Window) requeueLocked(e *entry, notBefore time.Time, why string) {
-	e.notBefore = notBefore
+	e.fetching.notBefore = notBefore
 	w.moveLocked(e, Reserved, why)
 	w.fetches.add(e)
 }

@@ -36,8 +36,8 @@ func (f *fetches) start(now time.Time, most int, alarm func(time.Time)) (start [
 		switch {
 		case len(f.running) >= most:
 			return false
-		case now.Before(e.notBefore):
-			alarm(e.notBefore)
+		case now.Before(e.fetching.notBefore):
+			alarm(e.fetching.notBefore)
 			return false
 		}
 		f.running[e] = true

@@ -9,7 +9,7 @@ import (
 // entriesAt returns entries of epoch 0, one for each position.
 func entriesAt(state State, positions ...int) (all []*entry) {
 	for _, pos := range positions {
-		all = append(all, &entry{seq: seq{0, pos}, state: state, size: 10})
+		all = append(all, &entry{seq: seq{0, pos}, state: state, size: 10, fetching: &fetching{}})
 	}
 	return all
 }
@@ -35,14 +35,14 @@ func TestFetchesStartInOrder(t *testing.T) {
 		t.Error("the lowest entry is not the first that is being fetched")
 	}
 	f.ended(e[0])
-	e[2].notBefore = now.Add(time.Minute)
+	e[2].fetching.notBefore = now.Add(time.Minute)
 	if got := f.start(now, 2, alarm); !slices.Equal(got, e[3:]) {
 		t.Errorf("got %d entries, want the last: the third is paused", len(got))
 	}
 	f.ended(e[1])
 	f.ended(e[3])
 	*first = time.Time{}
-	if got := f.start(now, 2, alarm); len(got) > 0 || !first.Equal(e[2].notBefore) {
+	if got := f.start(now, 2, alarm); len(got) > 0 || !first.Equal(e[2].fetching.notBefore) {
 		t.Errorf("got %d entries and an alarm at %v, want none before the pause ends", len(got), first)
 	}
 }

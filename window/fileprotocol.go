@@ -33,18 +33,13 @@ func (w *Window) scan() {
 	for _, name := range names {
 		visible[name] = true
 	}
-	for name, e := range w.entries.files {
+	for _, e := range w.entries.active {
 		claimed := e.lease != nil && e.lease.claim()
-		if e.published && (e.state == Ready || e.state == Leased) && (claimed || !visible[name]) {
+		if e.published && (e.state == Ready || e.state == Leased) && (claimed || !visible[e.name]) {
 			w.findLocked(now, e, found)
 		}
 	}
-	for ino, at := range found {
-		if e := w.entries.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
-			e.move(at)
-			w.removals.zombiesAt = now // a reader has released a file of an earlier plan
-		}
-	}
+	w.removals.released(now, found)
 	w.strangersLocked(names)
 	w.serveLocked(now)
 }
@@ -145,7 +140,7 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 // lostLocked fetches a position again whose link in held/ was removed: it is unknown whether the
 // shard was still needed.
 func (w *Window) lostLocked(now time.Time, e *entry) {
-	if e.shares != nil || e.lease != nil && e.lease.claim() {
+	if e.shares() != nil || e.lease != nil && e.lease.claim() {
 		w.dropLeaseLocked(e)
 		w.moveLocked(e, Ready, "file lost")
 	} else if e.lease != nil {
@@ -159,7 +154,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 func (w *Window) strangersLocked(names []string) {
 	var foreign []string
 	for _, name := range names {
-		if e := w.entries.files[name]; e != nil && (e.published || e.showing) {
+		if w.entries.named(name) != nil {
 			continue
 		}
 		if _, end := parseEnd(name); end {

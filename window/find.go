@@ -8,16 +8,16 @@ import "path/filepath"
 func (w *Window) LeaseOf(path string, group *int) (id string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries.files[filepath.Base(path)]
+	e := w.entries.named(filepath.Base(path))
 	if e == nil || e.lease == nil || e.lease.claim() || w.path(e.name) != filepath.Clean(path) {
 		return "", false
 	}
 	l := e.lease
-	if e.shares != nil {
-		if group == nil || *group < 0 || *group >= len(e.shares) || e.shares[*group].lease == nil {
+	if e.shares() != nil {
+		if group == nil || *group < 0 || *group >= len(e.shares()) || e.shares()[*group].lease == nil {
 			return "", false
 		}
-		l = e.shares[*group].lease
+		l = e.shares()[*group].lease
 	}
 	return l.id, true
 }

@@ -64,7 +64,7 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 			return e
 		}
-		if w.findLocked(now, e, nil); e.shares != nil {
+		if w.findLocked(now, e, nil); e.shares() != nil {
 			return nil // a reader was faster, through the file protocol; the next scan finds out
 		}
 	}
@@ -78,7 +78,7 @@ func (w *Window) shareLocked(e *entry) {
 
 // takeShareLocked leases a group's share to a reader.
 func (w *Window) takeShareLocked(e *entry, l *lease) {
-	s := &e.shares[l.group]
+	s := &e.shares()[l.group]
 	s.lease = l
 	s.attempts++
 	w.deliveries.attempted(e.seq, s.attempts)
@@ -89,12 +89,12 @@ func (w *Window) takeShareLocked(e *entry, l *lease) {
 func (w *Window) endShareLocked(l *lease) {
 	w.leases.end(l)
 	l.reader.held--
-	l.e.shares[l.group].lease = nil
+	l.e.shares()[l.group].lease = nil
 }
 
-// endSharesLocked removes all shares of a file.
+// endSharesLocked ends all leases on shares of a file; the caller ends that of all groups.
 func (w *Window) endSharesLocked(e *entry) {
-	for _, s := range e.shares {
+	for _, s := range e.shares() {
 		if s.lease != nil {
 			w.endShareLocked(s.lease)
 		}
@@ -105,7 +105,7 @@ func (w *Window) endSharesLocked(e *entry) {
 // ackShareLocked acknowledges a group's share. The last share acknowledges the shard.
 func (w *Window) ackShareLocked(l *lease) error {
 	e := l.e
-	last := !slices.ContainsFunc(e.shares, func(s share) bool { return !s.acked && s.lease != l })
+	last := !slices.ContainsFunc(e.shares(), func(s share) bool { return !s.acked && s.lease != l })
 	if last {
 		w.reportLocked(e, Delivery{Reader: l.reader.name, Leased: l.since.UTC()})
 	}
@@ -132,7 +132,7 @@ func (r *recovery) resumeShares(e *entry) {
 		if !had || r.shares.parts[shareKey{e.seq, group}] {
 			continue
 		}
-		if e.shares == nil {
+		if e.shares() == nil {
 			r.shareLocked(e)
 		}
 		l := &lease{id: given.id, reader: r.readerLocked(r.now, given.reader), e: e, group: group, found: true, since: r.now}
@@ -140,7 +140,7 @@ func (r *recovery) resumeShares(e *entry) {
 		r.deadlineLocked(l, r.now.Add(r.cfg.Reattach))
 		l.reader.held++
 		r.deliveries.found()
-		e.shares[group].lease = l
-		e.shares[group].attempts = 1
+		e.shares()[group].lease = l
+		e.shares()[group].attempts = 1
 	}
 }

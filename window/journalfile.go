@@ -264,13 +264,13 @@ func (w *Window) snapshotLocked() []byte {
 	m := newMemory()
 	m.low, m.settled, m.skipped, m.acked, m.recut = w.progress.low, w.progress.settled, w.deliveries.skipped, w.leases.acked.ids(), w.deliveries.course.recut
 	for a, h := range w.deliveries.history {
-		if e := w.entries.active[a]; e != nil && e.lease != nil && e.shares == nil {
+		if e := w.entries.active[a]; e != nil && e.lease != nil && e.shares() == nil {
 			h.attempts-- // the lease, or the place of the file, already counts the delivery in progress
 		}
 		m.history[a] = h
 	}
 	for id, l := range w.leases.byID {
-		if l.e.shares != nil {
+		if l.e.shares() != nil {
 			m.shares[shareKey{l.e.seq, l.group}] = grant{id, l.reader.name}
 		} else {
 			m.leases[l.e.seq] = grant{id, l.reader.name}

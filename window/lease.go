@@ -174,7 +174,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 	e := l.e
 	attempt := w.deliveries.history[e.seq].attempts
 	if w.shares.broadcast() {
-		attempt = e.shares[l.group].attempts
+		attempt = e.shares()[l.group].attempts
 	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: e.itemName(), Tree: e.tree,
@@ -219,12 +219,12 @@ func (w *Window) givenLocked(l *lease, attempts int) {
 
 // dropLeaseLocked ends a lease; the caller moves the entry.
 func (w *Window) dropLeaseLocked(e *entry) {
+	if e.shares() != nil {
+		w.endSharesLocked(e)
+	}
 	w.leases.end(e.lease)
 	e.lease.reader.held--
 	e.lease = nil
-	if e.shares != nil {
-		w.endSharesLocked(e)
-	}
 }
 
 // Ack acknowledges a shard. Acknowledging it again is not an error.

@@ -13,6 +13,7 @@ type lease struct {
 	reader   *reader
 	e        *entry
 	group    int       // the group whose share it is, if broadcast
+	shares   []share   // by group, if it is the one of all groups
 	since    time.Time // time of delivery
 	bound    bool
 	found    bool      // recovered after a restart and not used since

@@ -176,6 +176,6 @@ func (w *Window) offerLocked(e *entry) {
 	case ReleaseLease:
 		w.offers.add(e, w.space.of(Ready).items)
 	case ReleaseRolling:
-		w.aged = append(w.aged, e)
+		w.aged = append(w.aged, aged{e, time.Now()})
 	}
 }

@@ -10,9 +10,15 @@ import (
 // later, so that readers that use only the file protocol cannot run past the end of an epoch. The
 // window's mutex guards it.
 type publishing struct {
-	waiting []*entry // includes some that are no longer Ready
+	waiting []unpublished
 	running int
 	later   []*entry
+}
+
+// unpublished is an entry that waits to be published. It may no longer be Ready.
+type unpublished struct {
+	*entry
+	notBefore time.Time // no attempt before
 }
 
 // add adds an entry; with later it waits for begin.
@@ -20,7 +26,7 @@ func (p *publishing) add(e *entry, later bool) {
 	if later {
 		p.later = append(p.later, e)
 	} else {
-		p.waiting = append(p.waiting, e)
+		p.waiting = append(p.waiting, unpublished{entry: e})
 	}
 }
 
@@ -28,7 +34,7 @@ func (p *publishing) add(e *entry, later bool) {
 func (p *publishing) begin(epoch int) {
 	p.later = slices.DeleteFunc(p.later, func(e *entry) bool {
 		if e.epoch == epoch {
-			p.waiting = append(p.waiting, e)
+			p.waiting = append(p.waiting, unpublished{entry: e})
 		}
 		return e.epoch <= epoch
 	})
@@ -36,7 +42,7 @@ func (p *publishing) begin(epoch int) {
 
 // start returns the entries to publish now. From now on they are being shown.
 func (p *publishing) start(now time.Time, alarm func(time.Time)) (show []*entry) {
-	p.waiting = slices.DeleteFunc(p.waiting, func(e *entry) bool {
+	p.waiting = slices.DeleteFunc(p.waiting, func(e unpublished) bool {
 		switch {
 		case e.state != Ready:
 			return true // it was dropped meanwhile
@@ -48,7 +54,7 @@ func (p *publishing) start(now time.Time, alarm func(time.Time)) (show []*entry)
 		}
 		e.showing = true
 		p.running++
-		show = append(show, e)
+		show = append(show, e.entry)
 		return true
 	})
 	return show
@@ -62,8 +68,7 @@ func (p *publishing) ended(e *entry) {
 
 // retry adds an entry again that could not be published.
 func (p *publishing) retry(now time.Time, e *entry) {
-	e.notBefore = now.Add(lookEvery)
-	p.waiting = append(p.waiting, e)
+	p.waiting = append(p.waiting, unpublished{e, now.Add(lookEvery)})
 }
 
 // count returns the number of entries of the current epoch that wait or are being shown.

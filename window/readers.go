@@ -185,7 +185,7 @@ func (w *Window) restHeldLocked(group int) bool {
 		if e.epoch != w.progress.low.epoch {
 			continue
 		}
-		if e.state != Leased || e.shares != nil && !e.shares[group].acked && e.shares[group].lease == nil {
+		if e.state != Leased || e.shares() != nil && !e.shares()[group].acked && e.shares()[group].lease == nil {
 			return false
 		}
 	}

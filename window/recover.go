@@ -309,7 +309,6 @@ func (r *recovery) recoverStock() error {
 			continue
 		}
 		r.add(e, Ready)
-		e.since = r.now
 		r.landLocked(e)
 	}
 	held, err := r.stage.held.Names()
@@ -362,7 +361,6 @@ func (r *recovery) recoverHeld(name string, st disk.Stat) error {
 	}
 	e.published, e.ino = true, st.Ino
 	e.move(at)
-	e.since = r.now
 	given := r.memory.leases[e.seq]
 	switch {
 	case acked:

@@ -53,6 +53,17 @@ func (r *removals) tried(e *entry) {
 // open adds an entry whose file is still open, or could not be removed.
 func (r *removals) open(e *entry) { r.zombies = append(r.zombies, e) }
 
+// released makes zombies due whose files readers moved to done/: found has them by inode. Zombies
+// that are being tried now are found by the next scan.
+func (r *removals) released(now time.Time, found map[uint64]place) {
+	for _, e := range r.zombies {
+		if at, ok := found[e.ino]; ok && at.reader == "" {
+			e.move(at)
+			r.zombiesAt = now
+		}
+	}
+}
+
 // checked sets the time of the next attempt to remove zombies after one was due.
 func (r *removals) checked(now time.Time) {
 	if len(r.zombies) > 0 && !now.Before(r.zombiesAt) {

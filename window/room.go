@@ -29,6 +29,12 @@ func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Ti
 	return false
 }
 
+// aged is an entry that readers of a rolling window see.
+type aged struct {
+	*entry
+	since time.Time
+}
+
 // replaceLocked acknowledges the oldest file, if it is at least MinAge old.
 func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 	for len(w.aged) > 0 {
@@ -41,7 +47,7 @@ func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 			if err := w.journal.add("ack", e.seq, ""); err != nil {
 				w.troubleLocked("cannot write the journal", err) // after a kill it is fetched again
 			}
-			w.ackLocked(e, "replaced")
+			w.ackLocked(e.entry, "replaced")
 		}
 		w.aged = slices.Delete(w.aged, 0, 1)
 		if e.state == Acked {
@@ -79,7 +85,7 @@ func (w *Window) undropLocked(e *entry) {
 	e.planned = false
 	w.removals.tried(e)
 	w.moveLocked(e, Ready, "acquired by a reader before removal")
-	w.entries.active[e.seq], w.entries.files[e.name] = e, e
+	w.entries.restore(e)
 	w.offerLocked(e)
 	w.scans.request()
 }

@@ -198,8 +198,6 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 		return
 	}
 	e.published, e.ino = true, ino
-	w.entries.inodes[ino] = e
-	e.since = now
 	w.offerLocked(e)
 	w.readyLocked()
 	w.serveLocked(now)
@@ -246,7 +244,7 @@ func (w *Window) heard(event fsnotify.Event) {
 	done := filepath.Base(filepath.Dir(event.Name)) == "done"
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries.files[filepath.Base(event.Name)]
+	e := w.entries.named(filepath.Base(event.Name))
 	if w.life.closed || e == nil || !e.published || e.state != Ready && e.state != Leased {
 		return
 	}

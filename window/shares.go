@@ -44,26 +44,25 @@ func (s *shares) broadcast() bool { return s.groups > 0 }
 
 // add creates the groups' shares of a Ready entry, and a lease of all groups together.
 func (s *shares) add(now time.Time, e *entry) {
-	e.shares = make([]share, s.groups)
-	for group := range e.shares {
-		e.shares[group].acked = s.parts[shareKey{e.seq, group}]
+	shares := make([]share, s.groups)
+	for group := range shares {
+		shares[group].acked = s.parts[shareKey{e.seq, group}]
 	}
 	at, _ := slices.BinarySearchFunc(s.shared, e, func(a, b *entry) int { return a.compare(b.seq) })
 	s.shared = slices.Insert(s.shared, at, e)
 	s.all.held++
-	e.lease = &lease{id: "all", reader: &s.all, e: e, since: now}
+	e.lease = &lease{id: "all", reader: &s.all, e: e, shares: shares, since: now}
 }
 
-// remove removes the shares of an entry, whose leases have ended.
+// remove removes an entry. All leases on its shares have ended, and its own ends now.
 func (s *shares) remove(e *entry) {
-	e.shares = nil
 	s.shared = slices.DeleteFunc(s.shared, func(other *entry) bool { return other == e })
 }
 
 // first returns the lowest shared entry that a group still has to receive, or nil.
 func (s *shares) first(group int) *entry {
 	for _, e := range s.shared {
-		if of := e.shares[group]; !of.acked && of.lease == nil {
+		if of := e.shares()[group]; !of.acked && of.lease == nil {
 			return e
 		}
 	}
@@ -72,7 +71,7 @@ func (s *shares) first(group int) *entry {
 
 // ack records that a group has acknowledged its share.
 func (s *shares) ack(e *entry, group int) {
-	e.shares[group].acked = true
+	e.shares()[group].acked = true
 	s.parts[shareKey{e.seq, group}] = true
 }
 

@@ -15,11 +15,11 @@ func TestSharesAreWholeOnceAllGroupsAcknowledged(t *testing.T) {
 	if !s.broadcast() || s.all.held != 2 || s.first(0) != e[1] || s.first(1) != e[1] {
 		t.Error("a group does not receive the lowest entry")
 	}
-	e[1].shares[0].lease = &lease{}
+	e[1].shares()[0].lease = &lease{}
 	if s.first(0) != e[0] || s.first(1) != e[1] {
 		t.Error("a group that holds an entry does not receive the next one")
 	}
-	e[1].shares[0].lease = nil
+	e[1].shares()[0].lease = nil
 	s.ack(e[1], 0)
 	if s.first(0) != e[0] || s.whole(e[1].seq) {
 		t.Error("an acknowledgement of one group does not count for it alone")

@@ -134,10 +134,10 @@ func (w *Window) sceneLocked(now time.Time) {
 			s.oldest = max(s.oldest, now.Sub(l.since))
 		}
 		for _, e := range w.entries.active {
-			if e.lease != nil && e.shares == nil {
+			if e.lease != nil && e.shares() == nil {
 				count(e.lease)
 			}
-			for _, of := range e.shares {
+			for _, of := range e.shares() {
 				if of.lease != nil {
 					count(of.lease)
 				}

@@ -60,8 +60,7 @@ type entry struct {
 	digest  string // of its item, or else of its file once that is whole
 	state   State
 
-	notBefore time.Time // no attempt to fetch, to publish or to remove it before
-	fetching  *fetching // until Ready
+	fetching *fetching // until Ready
 
 	tree      bool // its item is a directory
 	summed    bool // digest is that of its item
@@ -73,10 +72,8 @@ type entry struct {
 	leaving   bool      // its removal has not been tried yet
 	ino       uint64    // 0 until it is published
 	moved     *place    // where a reader moved it; nil if in ready/
-	since     time.Time // when it became ready
 	mark      disk.Mark // identifies its file
 	lease     *lease    // while Leased
-	shares    []share   // by group, while Leased and broadcast
 	carryOver *entry    // the position of the next epoch that reuses its file
 }
 
@@ -96,13 +93,22 @@ func (e *entry) move(to place) {
 	}
 }
 
+// shares returns the shares of the groups, by group; nil unless they share the entry.
+func (e *entry) shares() []share {
+	if e.lease == nil {
+		return nil
+	}
+	return e.lease.shares
+}
+
 // fetching is what an entry has from Reserved to Verifying.
 type fetching struct {
-	of      Item
-	tries   int                                    // failed fetches in a row
-	corrupt int                                    // how many of them had a wrong checksum
-	at      time.Time                              // start of the last fetch
-	in      interface{ Began() (time.Time, bool) } // nil unless it is being fetched
+	of        Item
+	notBefore time.Time                              // no attempt before
+	tries     int                                    // failed fetches in a row
+	corrupt   int                                    // how many of them had a wrong checksum
+	at        time.Time                              // start of the last fetch
+	in        interface{ Began() (time.Time, bool) } // nil unless it is being fetched
 }
 
 // newEntry returns a position of an item, whose file has this name.
@@ -120,8 +126,8 @@ func (e *entry) itemName() string {
 }
 
 // fetched records that the file is whole.
-func (e *entry) fetched(now time.Time, digest string) {
-	e.since, e.fetching = now, nil
+func (e *entry) fetched(digest string) {
+	e.fetching = nil
 	e.sum(digest)
 }
 

@@ -57,8 +57,8 @@ type Window struct {
 	fetches    fetches
 	diskPause  diskPause
 	publishing publishing
-	offers     offers   // with ReleaseLease
-	aged       []*entry // published entries, oldest first, with ReleaseRolling
+	offers     offers // with ReleaseLease
+	aged       []aged // published entries, oldest first, with ReleaseRolling
 	removals   removals
 	ends       ends
 	scans      scans

@@ -16,7 +16,7 @@ func (w *Window) Withdraw(id string) error {
 
 func (w *Window) withdrawLocked(now time.Time, l *lease) {
 	if w.shares.broadcast() {
-		l.e.shares[l.group].attempts--
+		l.e.shares()[l.group].attempts--
 	} else {
 		w.deliveries.withdraw(l.e.seq)
 	}
