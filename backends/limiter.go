@@ -22,7 +22,9 @@ import (
 //
 // It takes no step while the processors are the bottleneck: this process uses nearly all that it may, or at least half of
 // them and hardly any of the machine is idle, as with a store on the same machine. More requests would only cost memory and
-// cache misses. Throughput does not show this reliably, because it varies and the best of several measurements counts.
+// cache misses. Throughput does not show this reliably, because it varies and the best of several measurements counts. And no
+// step goes further than the processors do: if each request goes on to cost as much CPU time as in the last measurement, this
+// process uses all processors that it may at the new limit, and a quarter more.
 //
 // A user-set limit is a cap. Concurrency ramps up to it as memory allows, whatever the throughput,
 // and ignores throttling.
@@ -73,7 +75,8 @@ const (
 	afterRefusal              = 5 * time.Second
 	// Shares of the processors: used by this process, and by nobody. The last one is less than the resolution of a
 	// short measurement on two CPUs.
-	nearlyAll, half, hardlyAny = 0.9, 0.5, 1. / 16
+	nearlyAll, half, little, hardlyAny = 0.9, 0.5, 0.25, 1. / 16
+	overAll                            = 1.25 // the share that a step may aim at: new connections cost more than later requests
 )
 
 // newConcurrencyLimiter returns a limiter that starts at start and may reach most, or nil if there
@@ -111,7 +114,7 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 	}
 	rate := (float64(c.bytes) + requestWorth*float64(c.requests)) / took.Seconds()
 	full := c.peak >= limit-limit/4
-	busy := c.busySince(took)
+	load := c.loadSince(took)
 	c.begin(now)
 	switch {
 	case c.isShort():
@@ -139,7 +142,7 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 		c.back = 0
 		return limit
 	}
-	if busy && !c.userSet {
+	if load.busy() && !c.userSet {
 		c.stop(now)
 		return limit
 	}
@@ -156,7 +159,10 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 	case far:
 		step = 3 * limit
 	}
-	return min(limit+step, c.most)
+	if c.userSet {
+		return min(limit+step, c.most)
+	}
+	return min(limit+step, load.reach(limit), c.most)
 }
 
 // isShort reports whether memory is short.
@@ -175,20 +181,45 @@ func (c *concurrencyLimiter) tell(limit int) int {
 func (c *concurrencyLimiter) begin(now time.Time) {
 	c.since, c.bytes, c.requests, c.peak = now, 0, 0, 0
 	c.used, c.idle = -1, -1
-	if c.processors != nil && !now.Before(c.next) {
+	if c.processors != nil {
 		c.used, c.idle = c.processors()
 	}
 }
 
-// busySince reports whether the processors were the bottleneck since begin, which was so long ago.
-func (c *concurrencyLimiter) busySince(took time.Duration) bool {
+// load is how the processors were used in a measurement: shares of those that this process may use, and of the machine's.
+// Negative: unknown.
+type load struct{ ours, unused float64 }
+
+// loadSince returns the load since begin, which was so long ago.
+func (c *concurrencyLimiter) loadSince(took time.Duration) load {
+	l := load{-1, -1}
 	if c.used < 0 {
-		return false
+		return l
 	}
 	used, idle := c.processors()
-	ours := float64(used-c.used) / float64(took) / float64(runtime.GOMAXPROCS(0))
-	unused := float64(idle-c.idle) / float64(took) / float64(runtime.NumCPU())
-	return ours > nearlyAll || ours > half && c.idle >= 0 && unused < hardlyAny
+	l.ours = float64(used-c.used) / float64(took) / float64(runtime.GOMAXPROCS(0))
+	if c.idle >= 0 {
+		l.unused = float64(idle-c.idle) / float64(took) / float64(runtime.NumCPU())
+	}
+	return l
+}
+
+// busy reports whether the processors were the bottleneck.
+func (l load) busy() bool {
+	return l.ours > nearlyAll || l.ours > half && l.unused >= 0 && l.unused < hardlyAny
+}
+
+// reach returns the limit at which this process would use what it may have of the processors, and a quarter more, if limit
+// took ours: what nobody used or, while it uses little itself, all of them, since it competes with the others for them.
+func (l load) reach(limit int) int {
+	if l.ours <= 0 {
+		return math.MaxInt
+	}
+	may := 1.
+	if l.ours > little && l.unused >= 0 {
+		may = min(l.ours+l.unused, 1)
+	}
+	return int(math.Ceil(float64(limit) * overAll * may / l.ours))
 }
 
 // stop suspends probing.
