@@ -23,8 +23,7 @@ import (
 // It takes no step while the processors are the bottleneck: this process uses nearly all that it may, or at least half of
 // them and hardly any of the machine is idle, as with a store on the same machine. More requests would only cost memory and
 // cache misses. Throughput does not show this reliably, because it varies and the best of several measurements counts. And no
-// step goes further than the processors do: if each request goes on to cost as much CPU time as in the last measurement, this
-// process uses all processors that it may at the new limit, and a quarter more.
+// step goes much further than the processors do, if each request goes on to cost as much CPU time as in the last measurement.
 //
 // A user-set limit is a cap. Concurrency ramps up to it as memory allows, whatever the throughput,
 // and ignores throttling.
