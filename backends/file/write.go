@@ -58,7 +58,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 			u.madeDirs = true
 		}
 		if err = root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
-			err = syscall.ENOTDIR // the existing entry is not a directory
+			err = unmade(root, dir)
 		} else if err == nil {
 			u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		}
@@ -70,6 +70,19 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		return nil, classify("create", key, err)
 	}
 	return u, nil
+}
+
+// unmade returns why a directory was not made whose name existed: syscall.ENOTDIR if it is not a directory's, and
+// fs.ErrNotExist if a concurrent Delete has removed it, or another writer has made it since: then another attempt may succeed.
+func unmade(root *os.Root, dir string) error {
+	info, err := root.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fs.ErrNotExist
+	}
+	return syscall.ENOTDIR
 }
 
 // upload is the common state of both writers: a temporary file and how it ends.
