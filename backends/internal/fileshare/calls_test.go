@@ -165,3 +165,40 @@ func TestUploadsWithACallThatFails(t *testing.T) {
 		})
 	}
 }
+
+// vague does not say why a directory cannot be made, as SFTP. In the first moments, another writer has just made it, and
+// removes it.
+type vague struct {
+	calls
+	moments *int
+}
+
+var errVague = errors.New("failure")
+
+func (v vague) Mkdir(ctx context.Context, dir string) error {
+	if *v.moments--; *v.moments >= 0 {
+		return errVague
+	}
+	return v.calls.Mkdir(ctx, dir)
+}
+
+// A directory that another writer made and a Delete removed at once failed the upload.
+func TestDirThatWasThereForAMoment(t *testing.T) {
+	for name, tt := range map[string]struct {
+		moments int
+		want    error
+	}{"once": {1, nil}, "some times": {5, nil}, "no directory can be made": {1000, errVague}} {
+		b, err := newExample(t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Share = fileshare.New(vague{b.calls, &tt.moments}, fileshare.Config{Open: b.calls.Open, ChunkSize: 4 << 10, Window: 4, PartSize: smallPart})
+		store := backends.NewStore(b, "example://test", backends.Options{RetryFor: time.Nanosecond})
+		if _, err := store.PutBytes(t.Context(), "a/k", []byte("x"), backends.CreateOptions{}); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tt.want)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -78,26 +78,31 @@ func (s *Share) CreateFile(ctx context.Context, name string) (f TempFile, err er
 }
 
 // makeDirs creates dir and its missing parents.
-func (s *Share) makeDirs(ctx context.Context, dir string) error {
+func (s *Share) makeDirs(ctx context.Context, dir string) (err error) {
 	if dir == "." {
 		return nil
 	}
-	err := s.p.Mkdir(ctx, dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.makeDirs(ctx, path.Dir(dir)); err != nil {
+	// SFTP has no status for a name that exists, and a concurrent Delete may remove that directory before Stat.
+	for range 10 {
+		err = s.p.Mkdir(ctx, dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := s.makeDirs(ctx, path.Dir(dir)); err != nil {
+				return err
+			}
+			err = s.p.Mkdir(ctx, dir)
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil // a concurrent Delete removed the parent; CreateFile tries again
+		}
+		info, serr := s.p.Stat(ctx, dir)
+		switch {
+		case serr == nil && !info.Type.IsDir():
+			return backends.Errorf(backends.Invalid, "create", dir, "a parent of the key is a file")
+		case serr == nil, errors.Is(err, fs.ErrExist):
+			return nil
+		case !errors.Is(serr, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return err
 		}
-		err = s.p.Mkdir(ctx, dir)
-	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil // a concurrent Delete removed the parent; CreateFile tries again
-	}
-	info, serr := s.p.Stat(ctx, dir)
-	switch {
-	case serr == nil && !info.Type.IsDir():
-		return backends.Errorf(backends.Invalid, "create", dir, "a parent of the key is a file")
-	case serr == nil, errors.Is(err, fs.ErrExist):
-		return nil
 	}
 	return err
 }
