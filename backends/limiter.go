@@ -216,7 +216,7 @@ func (l load) reach(limit int) int {
 	}
 	may := 1.
 	if l.ours > little && l.unused >= 0 {
-		may = min(l.ours+l.unused, 1)
+		may = min(l.ours+l.unused*float64(runtime.NumCPU())/float64(runtime.GOMAXPROCS(0)), 1)
 	}
 	return int(math.Ceil(float64(limit) * overAll * may / l.ours))
 }

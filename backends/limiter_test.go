@@ -474,8 +474,8 @@ func TestLimiterStepsNoFurtherThanProcessors(t *testing.T) {
 					r := road{way: way, each: each} // whose time is that of the processors
 					c := newConcurrencyLimiter(8, 4096, 0)
 					c.processors = func() (used, idle time.Duration) {
-						worked := r.worked()
-						return worked * time.Duration(runtime.GOMAXPROCS(0)) / time.Duration(tt.share), (time.Since(start) - worked) * time.Duration(runtime.NumCPU())
+						worked, procs := r.worked(), time.Duration(runtime.GOMAXPROCS(0))
+						return worked * procs / time.Duration(tt.share), (time.Since(start) - worked) * procs
 					}
 					took := r.drive(t, newSemaphore(8, c), requests)
 					enough := int(way/each) + 1
